@@ -1,0 +1,78 @@
+"""Bottleneck tokens of SOFT: how the n queries become m."""
+from functools import partial
+from typing import Callable, Dict, Optional
+
+import torch
+import torch.nn.functional as F
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+
+class BottleneckTokens(BaseModule):
+    """Samples bottleneck tokens from the map of queries, then LayerNorm and GELU (SOFT, Sec. 3.2 and Table 8).
+
+    A map that the sampling ratio does not divide is padded at its right and bottom by repeating the border tokens, so
+    no token is lost and m = ceil(H / ratio) · ceil(W / ratio).
+
+    Args:
+        embed_dims (int): Channels d of one head.
+        ratio (int): Kernel size and stride of the sampling.
+        sampling (str): ``'conv'`` (published), ``'avg_pool'``, ``'random'`` or ``'biased'`` (the first m tokens).
+            Random positions are drawn anew in training and fixed in evaluation.
+        size (int, optional): Pool to at most ``size`` × ``size`` tokens, so that m does not grow with the image; a
+            smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
+
+    Raises:
+        ValueError: If ``sampling`` is unknown.
+    """
+
+    def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None) -> None:
+        super().__init__()
+        if sampling != 'conv' and sampling not in SAMPLINGS:
+            raise ValueError(f'unknown sampling {sampling!r}; choose one of conv, {", ".join(SAMPLINGS)}')
+        self.ratio = ratio
+        self.size = size
+        self.conv = nn.Conv2d(embed_dims, embed_dims, ratio, ratio, bias=False) if sampling == 'conv' else None
+        self.sample = None if sampling == 'conv' else SAMPLINGS[sampling]
+        self.norm = nn.LayerNorm(embed_dims)
+        self.act = nn.GELU()
+
+    def forward(self, q: Tensor) -> Tensor:
+        """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
+        height, width = q.shape[-2:]
+        bottom, right = -height % self.ratio, -width % self.ratio
+        if bottom or right:
+            q = F.pad(q, (0, right, 0, bottom), mode='replicate')
+        stride = self._stride(*q.shape[-2:])
+        if self.conv is not None:
+            tokens = F.conv2d(q, self.conv.weight, stride=stride)
+        else:
+            tokens = self.sample(q, self.ratio, stride, self.training)
+        if self.size is not None and min(tokens.shape[-2:]) > 0:
+            tokens = F.adaptive_avg_pool2d(tokens, [min(self.size, extent) for extent in tokens.shape[-2:]])
+        return self.act(self.norm(tokens.flatten(2).transpose(1, 2)))
+
+    def _stride(self, height: int, width: int):
+        if self.size is None:
+            return self.ratio, self.ratio
+        steps = max(self.size - 1, 1)
+        return tuple(max(1, min(self.ratio, (extent - self.ratio) // steps)) for extent in (height, width))
+
+
+def _average(q: Tensor, ratio: int, stride, training: bool) -> Tensor:
+    return F.avg_pool2d(q, ratio, stride)
+
+
+def _pick(q: Tensor, ratio: int, stride, training: bool, random: bool) -> Tensor:
+    height, width = ((extent - ratio) // step + 1 for extent, step in zip(q.shape[-2:], stride))
+    tokens = q.flatten(2)
+    if random:
+        generator = None if training else torch.Generator().manual_seed(0)
+        picked = torch.randperm(tokens.size(2), generator=generator)[:height * width].to(q.device)
+    else:
+        picked = slice(0, height * width)
+    return tokens[:, :, picked].unflatten(2, (height, width))
+
+
+SAMPLINGS: Dict[str, Callable] = dict(
+    avg_pool=_average, random=partial(_pick, random=True), biased=partial(_pick, random=False))

@@ -1,0 +1,8 @@
+from .gaussian import gaussian_kernel, gaussian_product
+from .inverse import INVERSE_METHODS, inverse_product, newton_filter, newton_inverse
+from .nystrom import soft_attention, soft_norm_attention
+
+__all__ = [
+    'INVERSE_METHODS', 'gaussian_kernel', 'gaussian_product', 'inverse_product', 'newton_filter', 'newton_inverse',
+    'soft_attention', 'soft_norm_attention'
+]
