@@ -1,0 +1,296 @@
+"""Draws shapes scenes: what is on them, where, and in front of what.
+
+A scene depends on nothing but the random generator it is drawn with. Neither colour nor texture says anything about
+the class of an object; only its outline does.
+"""
+import colorsys
+import math
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+MIN_SIZE = 8
+MIN_VISIBLE = 0.5  # of an object's pixels, however many others are put in front of it
+MIN_CONTRAST = 80  # between an object's colours and the mean of what is behind it, as a distance in BGR
+_SUBPIXEL_BITS = 4
+_SHADOW = 10  # pixels that a shadow may reach beyond its object
+
+
+class Instance(NamedTuple):
+    """One object, or one crowd of small objects of a class.
+
+    Attributes:
+        label: Index into ``OUTLINES``.
+        mask: Visible pixels, (H, W) bool; never empty.
+        crowd: Whether it stands for several objects that nobody told apart.
+    """
+
+    label: int
+    mask: np.ndarray
+    crowd: bool
+
+
+class Scene(NamedTuple):
+    """A picture and its truth.
+
+    Attributes:
+        image: (H, W, 3) uint8, BGR.
+        instances: From back to front.
+        semantic: (H, W) uint8; 0 is clutter that belongs to no class, then the outlines, then the textures of the
+            background, each numbered from where the ones before end.
+    """
+
+    image: np.ndarray
+    instances: List[Instance]
+    semantic: np.ndarray
+
+
+def _polar(radii: Sequence[float]) -> np.ndarray:
+    """Vertices at equal angles and the given distances from the centre, (N, 2)."""
+    angles = np.linspace(0, 2 * np.pi, len(radii), endpoint=False)
+    return np.stack([np.sin(angles), -np.cos(angles)], 1) * np.asarray(radii)[:, None]
+
+
+def _heart() -> np.ndarray:
+    t = np.linspace(0, 2 * np.pi, 48, endpoint=False)
+    return np.stack([16 * np.sin(t)**3, 5 * np.cos(2 * t) + 2 * np.cos(3 * t) + np.cos(4 * t) - 13 * np.cos(t)], 1)
+
+
+def _moon() -> np.ndarray:
+    outer = np.linspace(np.pi / 3, 5 * np.pi / 3, 33)
+    inner = np.linspace(1.4 * np.pi, 0.6 * np.pi, 25)
+    chord = np.sin(np.pi / 3) / np.sin(0.6 * np.pi)
+    shift = np.cos(np.pi / 3) - chord * np.cos(0.6 * np.pi)
+    return np.concatenate([
+        np.stack([np.cos(outer), np.sin(outer)], 1),
+        np.stack([shift + chord * np.cos(inner), chord * np.sin(inner)], 1)[1:-1]
+    ])
+
+
+# Outlines without holes, in any unit; they are scaled when they are drawn.
+OUTLINES: Dict[str, np.ndarray] = {
+    'circle': _polar([1] * 48),
+    'square': _polar([1] * 4),
+    'triangle': _polar([1] * 3),
+    'star': _polar([1, 0.42] * 5),
+    'cross': np.array([(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1),
+                       (-1, -1)], float),
+    'heart': _heart(),
+    'moon': _moon(),
+    'arrow': np.array([(0, -4), (3, -0.5), (1, -0.5), (1, 4), (-1, 4), (-1, -0.5), (-3, -0.5)], float),
+}
+
+
+def _waves(rng: np.random.Generator, grid: np.ndarray, angle: float) -> np.ndarray:
+    """A wave across the grid (2, H, W) in the given direction, between -1 and 1."""
+    frequency = 2 * math.pi / rng.uniform(7, 20)
+    phase = rng.uniform(0, 2 * math.pi)
+    return np.sin(frequency * math.cos(angle) * grid[0] + frequency * math.sin(angle) * grid[1] + phase)
+
+
+def _clouds(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
+    height, width = grid.shape[1:]
+    field = np.zeros((height, width), np.float32)
+    for cells in (3, 7, 15):
+        noise = rng.standard_normal((cells, cells), np.float32) / cells
+        field += cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.clip(0.5 + 1.5 * field, 0, 1)
+
+
+def _stripes(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
+    return np.clip(0.5 + _waves(rng, grid, rng.uniform(0, math.pi)), 0, 1)
+
+
+def _checks(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
+    angle = rng.uniform(0, math.pi)
+    crossed = _waves(rng, grid, angle) * _waves(rng, grid, angle + math.pi / 2)
+    return np.clip(0.5 + 4 * crossed, 0, 1)
+
+
+def _dots(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
+    angle = rng.uniform(0, math.pi)
+    summed = _waves(rng, grid, angle) + _waves(rng, grid, angle + math.pi / 2)
+    return np.clip(3 * (summed - 0.8), 0, 1)
+
+
+# Each fills a grid of pixel coordinates (2, H, W) with values between 0 and 1, (H, W).
+TEXTURES: Dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
+    'clouds': _clouds,
+    'stripes': _stripes,
+    'checks': _checks,
+    'dots': _dots,
+}
+
+
+def _colour(rng: np.random.Generator) -> np.ndarray:
+    return 255 * np.array(colorsys.hsv_to_rgb(rng.random(), rng.uniform(0.1, 0.9), rng.uniform(0.2, 1)), np.float32)
+
+
+def _blend(field: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return low + field[..., None] * (high - low)
+
+
+class Canvas:
+    """Paints a scene from back to front and keeps account of what stays visible.
+
+    Args:
+        rng: Where all choices come from.
+        width: Width in pixels.
+        height: Height in pixels.
+    """
+
+    def __init__(self, rng: np.random.Generator, width: int, height: int) -> None:
+        self._rng = rng
+        self._grid = np.mgrid[:height, :width][::-1].astype(np.float32)
+        self._image, self._semantic = self._background()
+        self._owner = np.zeros((height, width), np.int16)
+        self._placed: List[Tuple[int, bool, int]] = []
+        for _ in range(rng.integers(0, 3)):
+            self._scribble()
+
+    def place(self, label: int, size: float, members: int = 1) -> bool:
+        """Puts an object in front of all others.
+
+        Args:
+            label: Index into ``OUTLINES``.
+            size: Longer side of its box in pixels.
+            members: A crowd of that many objects if larger than one.
+
+        Returns:
+            False if no place was found that leaves enough of every object visible; the scene is as before then.
+        """
+        height, width = self._owner.shape
+        extent = size * (1 if members == 1 else 0.5 * members**0.5)
+        margin = np.minimum(0.3 * extent, (width, height))
+        for _ in range(8):
+            centre = self._rng.uniform(margin, np.array([width, height]) - margin)
+            spread = 0 if members == 1 else extent / 2
+            outlines = [self._outline(label, size) + self._rng.normal(centre, spread) for _ in range(members)]
+            alpha = self._rasterise(outlines)
+            mask = alpha > 0.5
+            if mask.sum() >= MIN_SIZE and self._leaves_enough(mask):
+                self._placed.append((label, members > 1, int(mask.sum())))
+                self._owner[mask] = len(self._placed)
+                self._paint(alpha)
+                return True
+        return False
+
+    def scene(self) -> Scene:
+        """The scene as painted so far, with the noise of a camera."""
+        rng = self._rng
+        semantic = self._semantic.copy()
+        instances = []
+        for number, (label, crowd, _) in enumerate(self._placed, start=1):
+            mask = self._owner == number
+            semantic[mask] = 1 + label
+            instances.append(Instance(label, mask, crowd))
+        light = _blend(self._slope(), *rng.uniform(0.7, 1.15, (2, 1)).astype(np.float32))
+        noise = rng.standard_normal(self._image.shape, np.float32) * rng.uniform(2, 12)
+        image = np.clip(self._image * light + noise, 0, 255, out=noise).astype(np.uint8)
+        return Scene(image, instances, semantic)
+
+    def _slope(self) -> np.ndarray:
+        """A ramp from 0 to 1 across the picture in some direction, (H, W)."""
+        angle = self._rng.uniform(0, 2 * math.pi)
+        ramp = math.cos(angle) * self._grid[0] + math.sin(angle) * self._grid[1]
+        return (ramp - ramp.min()) / (ramp.max() - ramp.min())
+
+    def _background(self) -> Tuple[np.ndarray, np.ndarray]:
+        """One to three textures side by side, with wavy borders."""
+        rng, grid = self._rng, self._grid
+        kinds = rng.permutation(len(TEXTURES))[:rng.integers(1, 4)]
+        place = self._slope() + 0.06 * np.sin(grid.sum(0) * rng.uniform(0.03, 0.08))
+        borders = np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1))
+        region = np.searchsorted(borders, place)
+        image = np.empty(grid.shape[1:] + (3, ), np.float32)
+        for index, kind in enumerate(kinds):
+            low = _colour(rng)
+            high = low + 0.45 * (_colour(rng) - low)
+            texture = list(TEXTURES.values())[kind]
+            np.copyto(image, _blend(texture(rng, grid), low, high), where=(region == index)[..., None])
+        return image, (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
+
+    def _scribble(self) -> None:
+        """A thin line that belongs to no class."""
+        height, width = self._owner.shape
+        steps = self._rng.normal(0, 0.04 * max(height, width), (24, 2)).cumsum(0).cumsum(0) / 4
+        points = (steps + self._rng.uniform(0, (width, height))).round().astype(np.int32)
+        line = np.zeros((height, width), np.uint8)
+        cv2.polylines(line, [points], False, 255, int(self._rng.integers(1, 4)), cv2.LINE_AA)
+        self._image = _blend(line / np.float32(255), self._image, _colour(self._rng))
+        self._semantic[line > 127] = 0
+
+    def _outline(self, label: int, size: float) -> np.ndarray:
+        """A class's outline, stretched, turned, and around the origin, (N, 2) in pixels."""
+        angle = self._rng.uniform(0, 2 * math.pi)
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        stretch = np.exp(self._rng.uniform(-0.2, 0.2)), 1
+        points = list(OUTLINES.values())[label] * stretch @ turn
+        points -= (points.max(0) + points.min(0)) / 2
+        return points * size / np.ptp(points, 0).max()
+
+    def _rasterise(self, outlines: List[np.ndarray]) -> np.ndarray:
+        """How much of each pixel the outlines cover, (H, W) float32 between 0 and 1."""
+        alpha = np.zeros(self._owner.shape, np.uint8)
+        for points in outlines:
+            # OpenCV counts from pixel centres.
+            fixed = np.round((points - 0.5) * 2**_SUBPIXEL_BITS).astype(np.int32)
+            cv2.fillPoly(alpha, [fixed], 255, cv2.LINE_AA, _SUBPIXEL_BITS)
+        return alpha / np.float32(255)
+
+    def _leaves_enough(self, mask: np.ndarray) -> bool:
+        left = np.bincount(self._owner[~mask], minlength=len(self._placed) + 1)
+        return all(left[number] >= MIN_VISIBLE * area for number, (*_, area) in enumerate(self._placed, start=1))
+
+    def _paint(self, alpha: np.ndarray) -> None:
+        """Fills the covered pixels with a texture that stands out from what is there, and casts a shadow."""
+        rng = self._rng
+        x, y, width, height = cv2.boundingRect((alpha > 0).view(np.uint8))
+        box = slice(max(y - _SHADOW, 0), y + height + _SHADOW), slice(max(x - _SHADOW, 0), x + width + _SHADOW)
+        alpha, image, grid = alpha[box], self._image[box], self._grid[(slice(None), *box)]
+        behind = image[alpha > 0.5].mean(0)
+        low = high = behind
+        while min(np.linalg.norm(low - behind), np.linalg.norm(high - behind)) < MIN_CONTRAST:
+            low = _colour(rng)
+            high = low + rng.uniform(0, 0.6) * (_colour(rng) - low)
+        offset = np.float32([[1, 0, rng.uniform(-4, 4)], [0, 1, rng.uniform(-4, 4)]])
+        shadow = cv2.GaussianBlur(cv2.warpAffine(alpha, offset, alpha.shape[::-1]), (0, 0), 2)
+        image *= 1 - rng.uniform(0, 0.5) * shadow[..., None]
+        texture = list(TEXTURES.values())[rng.integers(len(TEXTURES))]
+        image[:] = _blend(alpha, image, _blend(texture(rng, grid), low, high))
+
+
+def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
+    """A scene of up to a dozen objects; about one in twenty is empty, one in ten has a crowd.
+
+    Args:
+        rng: Where all choices come from.
+        width: Width in pixels.
+        height: Height in pixels.
+    """
+    canvas = Canvas(rng, width, height)
+    if rng.random() < 0.05:
+        return canvas.scene()
+    largest = min(width, height) / 2
+    if rng.random() < 0.1:
+        canvas.place(int(rng.integers(len(OUTLINES))), rng.uniform(MIN_SIZE, 2 * MIN_SIZE), members=rng.integers(8, 16))
+    for _ in range(rng.integers(1, 10)):
+        # The exponent favours larger ones a little: of the very small, little can be told.
+        size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.7)
+        canvas.place(int(rng.integers(len(OUTLINES))), size)
+    return canvas.scene()
+
+
+def draw_portrait(rng: np.random.Generator, side: int, label: int) -> Scene:
+    """A square picture of a single object.
+
+    Args:
+        rng: Where all choices come from.
+        side: Width and height in pixels.
+        label: Index into ``OUTLINES``.
+    """
+    canvas = Canvas(rng, side, side)
+    while not canvas.place(label, side * rng.uniform(0.3, 0.9)):
+        pass
+    return canvas.scene()
