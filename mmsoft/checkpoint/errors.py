@@ -1,0 +1,6 @@
+"""What is said about a file that cannot be used."""
+from mmsoft.errors import UsageError
+
+
+class CheckpointError(UsageError):
+    """A checkpoint cannot be used; the message says in one sentence why, and what to do about it."""

@@ -1,0 +1,123 @@
+"""One network, two sets of names: what a published checkpoint calls its tensors and what mmsoft calls them."""
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from .errors import CheckpointError
+
+StateDict = Dict[str, Tensor]
+BACKBONE = 'backbone.'
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names of a family of networks, as a table that is read in both directions.
+
+    mmsoft's side of the table leaves out the ``backbone.`` in front. The classifier, ``head`` in every published file,
+    is ``head.fc`` in mmpretrain. Names that no rule covers pass through unchanged, so nothing is lost on the way.
+
+    Args:
+        name (str): What the backbone calls the family in :attr:`BaseBackbone.published`.
+        signature (tuple[str]): Published names that together only occur in this family, in all its sizes.
+        rules (Sequence[tuple]): Pairs (published module, our module); ``*`` stands for one number. Where we fuse
+            several linear maps, the published side is a dict of modules and the shares of their output rows.
+        entry (str): Key of the state dict in the authors' files.
+        resize (str): Interpolation that the authors resize position embeddings with.
+    """
+
+    name: str
+    signature: Tuple[str, ...]
+    rules: Sequence[Tuple[Union[str, Mapping[str, int]], str]]
+    entry: str = 'state_dict'
+    resize: str = 'bilinear'
+
+    def is_published(self, names: Iterable[str]) -> bool:
+        """Whether these are the published names of this family."""
+        return set(self.signature) <= set(names)
+
+    def is_ours(self, names: Iterable[str]) -> bool:
+        """Whether these are our names of this family, ``backbone.`` in front."""
+        return {self._renamed(name)[0] for name in self.signature} <= set(names)
+
+    def to_mmsoft(self, state_dict: StateDict) -> StateDict:
+        """Published names to ours, ``backbone.*`` and ``head.fc.*``.
+
+        Args:
+            state_dict (dict[str, Tensor]): Tensors of any shape and dtype.
+
+        Returns:
+            dict[str, Tensor]: The same tensors; only fused ones are copied.
+
+        Raises:
+            CheckpointError: If a part of a fused tensor is missing.
+        """
+        pieces: Dict[str, Dict[int, Tensor]] = {}
+        sizes: Dict[str, int] = {}
+        for name, tensor in state_dict.items():
+            ours, part, sizes[ours] = self._renamed(name)
+            pieces.setdefault(ours, {})[part] = tensor
+        for name, parts in pieces.items():
+            if len(parts) != sizes[name]:
+                raise CheckpointError(f'only {len(parts)} of the {sizes[name]} tensors that make {name} are in the '
+                                      'checkpoint; it is damaged, get it again')
+        return {
+            name: parts[0] if len(parts) == 1 else torch.cat([parts[i] for i in range(len(parts))])
+            for name, parts in pieces.items()
+        }
+
+    def to_published(self, state_dict: StateDict) -> StateDict:
+        """Our names to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit."""
+        published = {}
+        for name, tensor in state_dict.items():
+            for rule in self._table:
+                match = _match(rule.ours, name)
+                if match:
+                    unit = len(tensor) // sum(rule.published.values()) if len(rule.published) > 1 else 0
+                    parts = tensor.split([unit * n for n in rule.published.values()]) if unit else (tensor, )
+                    for target, part in zip(rule.published, parts):
+                        published[_fill(target, match)] = part.clone() if unit else part
+                    break
+            else:
+                published[name] = tensor
+        return published
+
+    def _renamed(self, name: str) -> Tuple[str, int, int]:
+        """Our name of a published tensor, which part of ours it is, and of how many."""
+        for rule in self._table:
+            for part, pattern in enumerate(rule.published):
+                match = _match(pattern, name)
+                if match:
+                    return _fill(rule.ours, match), part, len(rule.published)
+        return name, 0, 1
+
+    @cached_property
+    def _table(self) -> List['_Rule']:
+        rules = [(published, BACKBONE + ours) for published, ours in self.rules] + [('head', 'head.fc')]
+        return [_Rule({theirs: 1} if isinstance(theirs, str) else theirs, ours) for theirs, ours in rules]
+
+
+class _Rule(NamedTuple):
+    published: Mapping[str, int]
+    ours: str
+
+
+def _match(pattern: str, name: str) -> Optional[List[str]]:
+    """The numbers that ``*`` stands for and what follows, if a module or parameter ``pattern`` covers ``name``."""
+    match = _regex(pattern).fullmatch(name)
+    return match and list(match.groups(default=''))
+
+
+@lru_cache(maxsize=None)
+def _regex(pattern: str) -> Pattern:
+    return re.compile(re.escape(pattern).replace(r'\*', r'(\d+)') + r'(\.[a-z_]+)?')
+
+
+def _fill(pattern: str, match: List[str]) -> str:
+    *numbers, leaf = match
+    for number in numbers:
+        pattern = pattern.replace('*', number, 1)
+    return pattern + leaf
