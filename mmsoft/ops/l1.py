@@ -1,0 +1,69 @@
+"""SimA's attention: a product of three matrices, with queries and keys normalised over the tokens (SimA, Sec. 3)."""
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from .precision import at_least_float32
+
+ORDERS = ('auto', 'tokens', 'channels')
+
+
+@at_least_float32
+def l1_attention(q: Tensor,
+                 k: Tensor,
+                 v: Tensor,
+                 mask: Optional[Tensor] = None,
+                 p: int = 1,
+                 eps: float = 1e-12,
+                 order: str = 'auto') -> Tensor:
+    r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q \, \mathrm{diag}(1 / \|q\|_1)`, k alike (SimA, Eq. 2).
+
+    Each channel of a head is normalised over the head's tokens. Both norms scale the same d channels, so they are
+    multiplied into the smaller factor and no normalised copy of q or k is made.
+
+    Args:
+        q (Tensor): Queries, shape (B, h, n, d).
+        k (Tensor): Keys, shape (B, h, m, d).
+        v (Tensor): Values, shape (B, h, m, c).
+        mask (Tensor, optional): Tokens that take part, shape (B, n) of bool, for n = m. The others enter neither norm
+            nor product, and their own result is zero. Defaults to None: all do.
+        p (int): 2 takes the l2 norm, the paper's ablation. Defaults to 1.
+        eps (float): Least norm that is divided by. Defaults to 1e-12.
+        order (str): ``'tokens'`` is (q̂k̂ᵀ)v, of cost n·m·(d + c), ``'channels'`` is q̂(k̂ᵀv), of cost (n + m)·d·c;
+            ``'auto'`` takes the cheaper of the two: for n = m and d = c the former if n < d.
+
+    Returns:
+        Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
+
+    Raises:
+        ValueError: If ``order`` is unknown.
+    """
+    if order not in ORDERS:
+        raise ValueError(f'order must be one of {", ".join(ORDERS)}; got {order!r}')
+    if mask is not None:
+        q, k = (tokens.masked_fill(~mask[:, None, :, None], 0) for tokens in (q, k))
+    scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))
+    if order == 'tokens' or (order == 'auto' and _tokens_are_cheaper(q, v)):
+        return ((q * scale) @ k.transpose(-2, -1)) @ v
+    return q @ (scale.transpose(-2, -1) * (k.transpose(-2, -1) @ v))
+
+
+def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: int = 1) -> Tensor:
+    """SimA's product for the first token alone, which attends to all (published with an eps of 1e-6).
+
+    Arguments are those of :func:`l1_attention`; the first query is normalised by the queries of all tokens.
+
+    Returns:
+        Tensor: Shape (B, h, 1, c), dtype of ``q``. Computed in float32 at least.
+    """
+    return l1_attention(q, k, v, mask, p=p, eps=1e-6)[:, :, :1]
+
+
+def _norm(x: Tensor, p: int, eps: float) -> Tensor:
+    return torch.linalg.vector_norm(x, p, dim=-2, keepdim=True).clamp(min=eps)
+
+
+def _tokens_are_cheaper(q: Tensor, v: Tensor) -> bool:
+    (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
+    return n * m * (d + c) < (n + m) * d * c
