@@ -75,9 +75,9 @@ class SOFTAttention(BaseModule):
         return F.conv2d(v, weight, padding=self.conv.padding, groups=channels).flatten(2).transpose(1, 2)
 
 
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Scaled dot-product attention on (B, h, n, d), (B, h, m, d), (B, h, m, c): (B, h, n, c)."""
-    return F.scaled_dot_product_attention(q, k, v)
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+    """Scaled dot-product attention on (B, h, n, d), (B, h, m, d), (B, h, m, c) to keys in (B, m): (B, h, n, c)."""
+    return F.scaled_dot_product_attention(q, k, v, None if mask is None else mask[:, None, None])
 
 
 class MultiheadAttention(BaseModule):
@@ -86,8 +86,8 @@ class MultiheadAttention(BaseModule):
     Args:
         embed_dims (int): Channels C.
         num_heads (int): Heads h, which divide C.
-        attend (Callable): Maps q, k and v of shape (B, h, n, C / h) to (B, h, n, C / h). Defaults to
-            :func:`softmax_attention`.
+        attend (Callable): Maps q, k and v of shape (B, h, n, C / h), and None or a mask of shape (B, n), to
+            (B, h, n', C / h). Defaults to :func:`softmax_attention`.
 
     Raises:
         ValueError: If the heads do not divide the channels.
@@ -102,7 +102,7 @@ class MultiheadAttention(BaseModule):
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
         self.proj = nn.Linear(embed_dims, embed_dims)
 
-    def forward(self, x: Tensor, hw: Optional[Tuple[int, int]] = None) -> Tensor:
-        """Attends over tokens of shape (B, n, C); their places ``hw`` do not matter here."""
+    def forward(self, x: Tensor, hw: Optional[Tuple[int, int]] = None, mask: Optional[Tensor] = None) -> Tensor:
+        """Attends over tokens of shape (B, n, C), or those in ``mask``; their places ``hw`` do not matter here."""
         q, k, v = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.proj(self.attend(q, k, v).transpose(1, 2).flatten(2))
+        return self.proj(self.attend(q, k, v, mask).transpose(1, 2).flatten(2))

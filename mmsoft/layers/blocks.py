@@ -1,6 +1,7 @@
 """Transformer blocks: attention and FFN with their residual connections, normalised after or before."""
 from typing import Tuple
 
+import torch.utils.checkpoint as cp
 from mmcv.cnn.bricks import DropPath
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -17,6 +18,13 @@ class Residual(nn.Sequential):
 def ffn(embed_dims: int, ratio: float = 4, act_cfg: dict = dict(type='GELU'), drop_rate: float = 0.) -> FFN:
     """Feed-forward network of width ``ratio · embed_dims``, without its residual connection."""
     return FFN(embed_dims, int(ratio * embed_dims), act_cfg=act_cfg, ffn_drop=drop_rate, add_identity=False)
+
+
+def apply_block(block: nn.Module, x: Tensor, *args, with_cp: bool = False) -> Tensor:
+    """Calls a block; ``with_cp`` keeps none of what happens in it, the backward pass calls it again."""
+    if with_cp and x.requires_grad:
+        return cp.checkpoint(block, x, *args, use_reentrant=False)
+    return block(x, *args)
 
 
 class PostNormBlock(BaseModule):

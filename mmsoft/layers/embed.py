@@ -1,23 +1,106 @@
 """Convolutional embeddings, and position embeddings on the grid of the current input."""
+import math
 from collections import OrderedDict
-from typing import Tuple
+from functools import partial
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
-from mmengine.model import Sequential
+from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.ops.precision import no_autocast
+from .padding import extent_mask
 
 
-def conv_norm_act(in_channels: int, out_channels: int, stride: int, norm_cfg: dict = dict(type='BN')) -> Sequential:
-    """3×3 convolution with bias, norm and ReLU, as SOFT embeds (mmcv's ConvModule warns of a bias before a norm)."""
+def conv_norm_act(in_channels: int,
+                  out_channels: int,
+                  stride: int,
+                  norm_cfg: dict = dict(type='BN'),
+                  bias: bool = True,
+                  act: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True)) -> Sequential:
+    """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there)."""
     return Sequential(
         OrderedDict(
-            conv=nn.Conv2d(in_channels, out_channels, 3, stride, padding=1),
+            conv=nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=bias),
             norm=build_norm_layer(norm_cfg, out_channels)[1],
-            act=nn.ReLU(inplace=True)))
+            act=act()))
+
+
+class ConvPatchEmbed(BaseModule):
+    """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, Sec. 3.3).
+
+    Any input size works: the map has ceil(H / patch_size) rows.
+
+    Args:
+        in_channels (int): Channels of the image.
+        embed_dims (int): Channels C of the patches.
+        patch_size (int): A power of two, 8 or 16 as published.
+        norm_cfg (dict): Norm of each convolution. Defaults to BatchNorm.
+
+    Raises:
+        ValueError: If ``patch_size`` is not a power of two, or too large for ``embed_dims``.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_cfg: dict = dict(type='BN')) -> None:
+        super().__init__()
+        steps = patch_size.bit_length() - 1
+        if patch_size != 2**steps or steps == 0 or embed_dims % 2**(steps - 1):
+            raise ValueError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
+        widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
+        acts = [nn.GELU] * (steps - 1) + [nn.Identity]
+        self.convs = ModuleList(
+            conv_norm_act(before, after, 2, norm_cfg, bias=False, act=act)
+            for before, after, act in zip(widths, widths[1:], acts))
+
+    def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> Tuple[Tensor, Optional[Tensor]]:
+        """Images of shape (B, 3, H, W), and their extent before padding if it matters, to the same of patches.
+
+        Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
+        """
+        for conv in self.convs:
+            x = conv(x)
+            if extent is not None:
+                extent = (extent + 1) // 2
+                x = x * extent_mask(extent, x.shape[-2:])
+        return x, extent
+
+
+class FourierPositionEncoding(BaseModule):
+    """Sines and cosines of both coordinates, projected to the channels of the tokens (XCiT, published network).
+
+    Coordinates run from 2π / rows to 2π, whatever the grid. The projection is a 1×1 convolution, but each of its
+    halves sees one coordinate, so rows and columns are projected apart and added: H + W products instead of H · W.
+
+    Args:
+        embed_dims (int): Channels C.
+        num_feats (int): Sines and cosines of each coordinate. Defaults to 32.
+        temperature (float): Ratio of the greatest to the least wavelength. Defaults to 10000.
+    """
+
+    def __init__(self, embed_dims: int, num_feats: int = 32, temperature: float = 10000) -> None:
+        super().__init__()
+        self.num_feats = num_feats
+        self.temperature = temperature
+        self.proj = nn.Conv2d(2 * num_feats, embed_dims, 1)
+
+    def forward(self, hw: Tuple[int, int], extent: Optional[Tensor] = None) -> Tensor:
+        """Encoding of a grid, shape (1, C, H', W'), or (B, C, H', W') for grids of which (B, 2) ``extent`` is used."""
+        if extent is None:
+            extent = torch.tensor([hw], device=self.proj.weight.device)
+        weight_y, weight_x = self.proj.weight.flatten(1).chunk(2, dim=1)
+        y = F.linear(self._waves(hw[0], extent[:, 0]), weight_y, self.proj.bias)
+        x = F.linear(self._waves(hw[1], extent[:, 1]), weight_x)
+        return (y.unsqueeze(2) + x.unsqueeze(1)).permute(0, 3, 1, 2)
+
+    def _waves(self, length: int, extent: Tensor) -> Tensor:
+        """Shape (B, length, num_feats), sine and cosine in turn."""
+        dtype = self.proj.weight.dtype
+        exact = dict(dtype=torch.promote_types(dtype, torch.float32), device=extent.device)
+        position = torch.arange(1, length + 1, **exact) * (2 * math.pi / (extent.to(**exact) + 1e-6)).unsqueeze(1)
+        angle = position.unsqueeze(2) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
+        return torch.stack([angle.sin(), angle.cos()], dim=3).flatten(2).to(dtype)
 
 
 def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, int], mode: str = 'bilinear') -> Tensor:

@@ -1,1 +1,3 @@
+from .rescale_pyramid import RescalePyramid
 
+__all__ = ['RescalePyramid']

@@ -1,0 +1,41 @@
+"""Images that end before their tensor does: where, and which tokens of a map belong to the image."""
+from typing import Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
+    """Pads images of shape (B, C, H, W) with zeros at the right and bottom until ``divisor`` divides both sides."""
+    bottom, right = -x.size(2) % divisor, -x.size(3) % divisor
+    return F.pad(x, (0, right, 0, bottom)) if bottom or right else x
+
+
+def image_extent(x: Tensor) -> Tensor:
+    """Rows and columns of each image before its zero padding.
+
+    Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and hand the
+    backbone nothing else. A row or column of padding is exactly zero in every channel, which no row of a normalised
+    photograph is.
+
+    Args:
+        x (Tensor): Images of shape (B, C, H, W).
+
+    Returns:
+        Tensor: Shape (B, 2) of int64: up to the last row and column that are not all zero. An image of zeros keeps
+        its full size.
+    """
+    inside = x.ne(0).any(dim=1)
+    return torch.stack([_length(inside.any(dim=2)), _length(inside.any(dim=1))], dim=1)
+
+
+def extent_mask(extent: Tensor, hw: Tuple[int, int]) -> Tensor:
+    """Mask of shape (B, 1, H', W') that is true in the first ``extent`` rows and columns, given as (B, 2)."""
+    rows, columns = (torch.arange(length, device=extent.device) < extent[:, i, None] for i, length in enumerate(hw))
+    return (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
+
+
+def _length(inside: Tensor) -> Tensor:
+    """Number of entries of (B, length) up to the last true one."""
+    return inside.size(1) - inside.flip(1).int().argmax(dim=1)

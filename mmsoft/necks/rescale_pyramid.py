@@ -1,0 +1,66 @@
+"""A pyramid from maps that all have one stride."""
+import math
+from typing import List, Optional, Sequence, Tuple, Union
+
+from mmcv.cnn import build_norm_layer
+from mmengine.model import BaseModule, ModuleList, Sequential
+from torch import Tensor, nn
+
+from mmsoft.registry import MODELS
+
+
+@MODELS.register_module()
+class RescalePyramid(BaseModule):
+    """Rescales maps of one stride to a pyramid, as XCiT does before its FPN (published network).
+
+    A level is enlarged by 2×2 transposed convolutions of stride 2, with norm and GELU between them, or reduced by max
+    pooling. Pooling rounds up, so an odd map loses nothing and levels stay ceil-divided as FPN and heads expect.
+
+    mmseg's ``Feature2Pyramid`` computes the same on even maps. It is not wrapped here because mmdet cannot reach it
+    without mmseg; moreover it takes exactly the two published lists of scales, drops odd rows and trains with SyncBN
+    unless told otherwise.
+
+    Args:
+        in_channels (int): Channels of every map.
+        rescales (Sequence[float]): Scale of each level, a power of two: (4, 2, 1, 0.5) makes strides 4, 8, 16, 32
+            of patches of 16; (2, 1, 0.5, 0.25) makes them of patches of 8.
+        norm_cfg (dict): Norm between transposed convolutions. Defaults to BatchNorm.
+        init_cfg (dict or list[dict], optional): See :class:`BaseModule`.
+
+    Raises:
+        ValueError: If a scale is not a power of two, or maps and scales do not match in number.
+
+    Example:
+        >>> neck = [dict(type='mmsoft.RescalePyramid', in_channels=384),
+        ...         dict(type='FPN', in_channels=[384] * 4, out_channels=256, num_outs=5)]
+    """
+
+    def __init__(self,
+                 in_channels: int,
+                 rescales: Sequence[float] = (4, 2, 1, 0.5),
+                 norm_cfg: dict = dict(type='BN'),
+                 init_cfg: Optional[Union[dict, List[dict]]] = None) -> None:
+        super().__init__(init_cfg)
+        self.levels = ModuleList(_rescale(in_channels, scale, norm_cfg) for scale in rescales)
+
+    def forward(self, inputs: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+        """Maps of shape (B, C, H, W), one for each level or one for all, to (B, C, scale · H, scale · W) each."""
+        if len(inputs) == 1:
+            inputs = tuple(inputs) * len(self.levels)
+        if len(inputs) != len(self.levels):
+            raise ValueError(f'{len(self.levels)} rescales want as many maps, or one; got {len(inputs)}')
+        return tuple(level(x) for level, x in zip(self.levels, inputs))
+
+
+def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
+    steps = round(math.log2(scale))
+    if 2.**steps != scale:
+        raise ValueError(f'rescales must be powers of two, got {scale}')
+    if steps < 0:
+        return nn.MaxPool2d(2**-steps, 2**-steps, ceil_mode=True)
+    layers = []
+    for step in range(steps):
+        if step:
+            layers += [build_norm_layer(norm_cfg, channels)[1], nn.GELU()]
+        layers.append(nn.ConvTranspose2d(channels, channels, 2, 2))
+    return Sequential(*layers)

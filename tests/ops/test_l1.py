@@ -1,0 +1,95 @@
+"""SimA's product against its dense reference: values, gradients, orders, masks and half precision."""
+import pytest
+import torch
+from torch.testing import assert_close
+
+from mmsoft.ops import l1_attention, l1_class_attention, reference
+
+
+def qkv(n, m, d, c, dtype=torch.float64, batch=2, heads=3):
+    torch.manual_seed(0)
+    return [torch.randn(batch, heads, *shape, dtype=dtype) for shape in ((n, d), (m, d), (m, c))]
+
+
+@pytest.mark.parametrize('order', ['auto', 'tokens', 'channels'])
+@pytest.mark.parametrize('n, m, d, c', [(5, 5, 8, 8), (50, 50, 8, 8), (40, 10, 8, 8), (9, 9, 4, 6)])
+def test_dense_reference(n, m, d, c, order):
+    ours, theirs = ([t.clone().requires_grad_() for t in qkv(n, m, d, c)] for _ in range(2))
+    out, expected = l1_attention(*ours, order=order), reference.l1_attention(*theirs)
+    assert_close(out, expected, rtol=1e-10, atol=1e-14)
+    grad = torch.randn_like(out)
+    for a, b in zip(torch.autograd.grad(out, ours, grad), torch.autograd.grad(expected, theirs, grad)):
+        assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('p', [1, 2])
+@pytest.mark.parametrize('order', ['tokens', 'channels'])
+def test_gradcheck(p, order):
+    inputs = [t.requires_grad_() for t in qkv(4, 3, 2, 2, batch=1, heads=2)]
+    assert torch.autograd.gradcheck(lambda *x: l1_attention(*x, p=p, order=order), inputs)
+
+
+@pytest.mark.parametrize('n, m, d, expected', [(7, 7, 8, 'tokens'), (8, 8, 8, 'channels'), (9, 9, 8, 'channels'),
+                                               (100, 4, 8, 'tokens'), (100, 5, 8, 'channels')])
+def test_auto_takes_the_cheaper_order(n, m, d, expected):
+    inputs = qkv(n, m, d, d, dtype=torch.float32)
+    assert torch.equal(l1_attention(*inputs), l1_attention(*inputs, order=expected))
+
+
+def test_l2_is_torchs_normalize():
+    q, k, v = qkv(20, 20, 4, 4)
+    q_hat, k_hat = (torch.nn.functional.normalize(t, p=2, dim=-2) for t in (q, k))
+    assert_close(l1_attention(q, k, v, p=2), q_hat @ (k_hat.transpose(-2, -1) @ v))
+
+
+@pytest.mark.parametrize('order', ['tokens', 'channels'])
+@pytest.mark.parametrize('scale', [0, 1e-14])
+def test_dead_channels_are_divided_by_eps(order, scale):
+    q, k, v = qkv(6, 6, 4, 4)
+    q[..., 1] *= scale
+    k[..., 2] *= scale
+    q.requires_grad_()
+    out = l1_attention(q, k, v, order=order)
+    assert_close(out, reference.l1_attention(q, k, v))
+    assert torch.autograd.grad(out.sum(), q)[0].isfinite().all()
+
+
+@pytest.mark.parametrize('order', ['tokens', 'channels'])
+def test_masked_tokens_do_not_exist(order):
+    q, k, v = qkv(10, 10, 4, 4)
+    mask = torch.ones(2, 10, dtype=torch.bool)
+    mask[0, 6:] = False
+    out = l1_attention(q, k, v, mask, order=order)
+    assert_close(out[:1, :, :6], reference.l1_attention(q[:1, :, :6], k[:1, :, :6], v[:1, :, :6]))
+    assert_close(out[1:], reference.l1_attention(q[1:], k[1:], v[1:]))
+    assert not out[0, :, 6:].any()
+
+
+def test_class_attention_is_the_first_row():
+    inputs = qkv(10, 10, 4, 4)
+    assert_close(l1_class_attention(*inputs), reference.l1_attention(*inputs, eps=1e-6)[:, :, :1])
+
+
+@pytest.mark.parametrize('dtype, tolerance', [(torch.float16, 5e-3), (torch.bfloat16, 5e-3)])
+@pytest.mark.parametrize('autocast', [False, True])
+def test_half_precision_at_detection_size(dtype, tolerance, autocast):
+    n = 100 * 168  # 800×1344 in patches of 8
+    q, k, v = (t.to(dtype) for t in qkv(n, n, 48, 48, batch=1, heads=1))
+    v += 1  # values whose mean over the tokens is not lost in noise
+    with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+        out = l1_attention(q, k, v)
+    expected = l1_attention(q.double(), k.double(), v.double())
+    assert out.dtype == dtype
+    assert (out.double() - expected).norm() < tolerance * expected.norm()
+
+
+def test_half_precision_gradients_are_finite():
+    inputs = [t.requires_grad_() for t in qkv(16800, 16800, 16, 16, torch.float16, batch=1, heads=1)]
+    out = l1_attention(*inputs)
+    for grad in torch.autograd.grad(out.float().sum() * 2**10, inputs):
+        assert grad.isfinite().all() and grad.any()
+
+
+def test_unknown_order():
+    with pytest.raises(ValueError, match='auto, tokens, channels'):
+        l1_attention(*qkv(4, 4, 2, 2), order='rows')
