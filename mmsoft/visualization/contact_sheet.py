@@ -1,0 +1,107 @@
+"""A grid of pictures in one PNG: image, ground truth, prediction."""
+import os
+from pathlib import Path
+from typing import List, Optional, Sequence, Union
+
+import mmcv
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from mmengine.config import Config
+from mmengine.dataset import pseudo_collate
+from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
+from mmengine.runner import load_checkpoint
+from mmengine.visualization import Visualizer
+
+TITLES = ('image', 'ground truth', 'prediction')
+
+
+def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str], path: Union[str, Path],
+                  width: float = 4.) -> Path:
+    """Writes a grid of pictures as one PNG.
+
+    Args:
+        rows (Sequence[Sequence[np.ndarray]]): RGB images of shape (H, W, 3), as many in each row as titles.
+        titles (Sequence[str]): Captions of the columns.
+        path (str or Path): The file; a file of an earlier run is replaced only once the new one is complete.
+        width (float): Width of a column in inches, of 100 pixels each.
+
+    Returns:
+        Path: The file.
+
+    Raises:
+        ValueError: If there are no rows, or one has not as many images as titles.
+    """
+    if not rows or any(len(row) != len(titles) for row in rows):
+        raise ValueError(f'a contact sheet needs at least one row, and {len(titles)} images in each')
+    heights = [max(image.shape[0] / image.shape[1] for image in row) for row in rows]
+    figure = Figure(figsize=(width * len(titles), width * sum(heights) + .4), dpi=100, layout='compressed')
+    axes = figure.subplots(len(rows), len(titles), squeeze=False, gridspec_kw=dict(height_ratios=heights))
+    for title, axis in zip(titles, axes[0]):
+        axis.set_title(title)
+    for axis, image in zip(axes.flat, (image for row in rows for image in row)):
+        axis.imshow(image, interpolation='antialiased')
+        axis.axis('off')
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f'.{path.name}.partial')
+    figure.savefig(partial, format='png')
+    os.replace(partial, path)
+    return path
+
+
+@torch.no_grad()
+def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], visualizer: Visualizer,
+                    **draw) -> List[List[np.ndarray]]:
+    """Images of a data set, with the ground truth and with the predictions, as the host library draws them.
+
+    Args:
+        model (nn.Module): A detector or segmenter; it is left in the mode it was in.
+        dataset (BaseDataset): A data set whose pipeline is a test pipeline that loads annotations.
+        indices (Sequence[int]): Which of its samples.
+        visualizer (Visualizer): The host's; its ``dataset_meta`` is taken from the data set.
+        **draw: For the visualizer's ``add_datasample``: ``pred_score_thr=0.3``, ``with_labels=False``.
+
+    Returns:
+        list[list[np.ndarray]]: RGB images: one row of :data:`TITLES` for each index.
+    """
+    visualizer.dataset_meta = dataset.metainfo
+    training = model.training
+    model.eval()
+    rows = []
+    for index in indices:
+        sample = model.test_step(pseudo_collate([dataset[index]]))[0].cpu()
+        image = mmcv.imread(sample.img_path, channel_order='rgb')
+        row = [image]
+        for gt in (True, False):
+            visualizer.add_datasample('contact_sheet', image.copy(), sample, draw_gt=gt, draw_pred=not gt, **draw)
+            row.append(visualizer.get_image())
+        rows.append(row)
+    model.train(training)
+    return rows
+
+
+def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, Path], path: Union[str, Path],
+                       indices: Optional[Sequence[int]] = None, device: str = 'cpu', **draw) -> Path:
+    """Draws what a trained model makes of its test set.
+
+    Args:
+        config (str, Path or Config): A detection or segmentation config.
+        checkpoint (str or Path): The trained weights.
+        path (str or Path): The PNG to write.
+        indices (Sequence[int], optional): Samples of the test set. Defaults to six, evenly spread.
+        device (str): Where to run the model.
+        **draw: See :func:`prediction_rows`.
+
+    Returns:
+        Path: The PNG.
+    """
+    cfg = config if isinstance(config, Config) else Config.fromfile(config)
+    init_default_scope(cfg.default_scope)
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    model = MODELS.build(cfg.model)
+    load_checkpoint(model, str(checkpoint), map_location='cpu', logger='silent')
+    visualizer = VISUALIZERS.build(dict(cfg.visualizer, vis_backends=None, name='contact_sheet'))
+    if indices is None:
+        indices = np.linspace(0, len(dataset) - 1, min(6, len(dataset))).astype(int).tolist()
+    return contact_sheet(prediction_rows(model.to(device), dataset, indices, visualizer, **draw), TITLES, path)

@@ -1,0 +1,28 @@
+"""The grid of pictures: one PNG, rows of images with captions."""
+import cv2
+import numpy as np
+import pytest
+
+from mmsoft.visualization import contact_sheet
+
+
+def image(height, width, color):
+    return np.full((height, width, 3), color, np.uint8)
+
+
+def test_writes_each_image_in_its_place(tmp_path):
+    red, green, blue = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    rows = [[image(60, 80, red), image(60, 80, green)], [image(90, 80, blue), image(90, 80, red)]]
+    path = contact_sheet(rows, ('image', 'prediction'), tmp_path / 'new' / 'sheet.png')
+    sheet = cv2.imread(str(path))[..., ::-1]
+    height, width = sheet.shape[:2]
+    centres = [sheet[height * row // 20, width * column // 4].tolist() for row in (5, 14) for column in (1, 3)]
+    assert centres == [list(color) for color in (red, green, blue, red)]
+    assert [entry.name for entry in path.parent.iterdir()] == ['sheet.png']
+
+
+@pytest.mark.parametrize('rows', [[], [[image(8, 8, 0)]]], ids=['no rows', 'too few images'])
+def test_refuses_a_grid_with_holes(rows, tmp_path):
+    with pytest.raises(ValueError, match='2 images in each'):
+        contact_sheet(rows, ('image', 'prediction'), tmp_path / 'sheet.png')
+    assert not list(tmp_path.iterdir())
