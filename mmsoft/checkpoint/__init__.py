@@ -1,2 +1,11 @@
-def load_pretrained(*a, **k): raise NotImplementedError
-def convert_classifier_checkpoint(*a, **k): pass
+from . import host_loader  # noqa: F401
+from .convert import convert_checkpoint
+from .errors import CheckpointError
+from .families import FAMILIES, to_mmsoft, to_published
+from .files import read_checkpoint, select_state_dict, write_checkpoint
+from .loading import convert_classifier_checkpoint, load_pretrained
+
+__all__ = [
+    'CheckpointError', 'FAMILIES', 'convert_checkpoint', 'convert_classifier_checkpoint', 'load_pretrained',
+    'read_checkpoint', 'select_state_dict', 'to_mmsoft', 'to_published', 'write_checkpoint'
+]

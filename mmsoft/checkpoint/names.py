@@ -50,7 +50,7 @@ class Family:
             state_dict (dict[str, Tensor]): Tensors of any shape and dtype.
 
         Returns:
-            dict[str, Tensor]: The same tensors; only fused ones are copied.
+            dict[str, Tensor]: The same tensors, fused ones made anew.
 
         Raises:
             CheckpointError: If a part of a fused tensor is missing.
@@ -70,16 +70,21 @@ class Family:
         }
 
     def to_published(self, state_dict: StateDict) -> StateDict:
-        """Our names to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit."""
+        """Our names to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit.
+
+        Args:
+            state_dict (dict[str, Tensor]): Tensors of any dtype, ``backbone.`` in front of the backbone's names.
+
+        Returns:
+            dict[str, Tensor]: The same tensors; parts of fused ones are views.
+        """
         published = {}
         for name, tensor in state_dict.items():
             for rule in self._table:
                 match = _match(rule.ours, name)
                 if match:
-                    unit = len(tensor) // sum(rule.published.values()) if len(rule.published) > 1 else 0
-                    parts = tensor.split([unit * n for n in rule.published.values()]) if unit else (tensor, )
-                    for target, part in zip(rule.published, parts):
-                        published[_fill(target, match)] = part.clone() if unit else part
+                    for pattern, part in zip(rule.published, _split(tensor, list(rule.published.values()))):
+                        published[_fill(pattern, match)] = part
                     break
             else:
                 published[name] = tensor
@@ -103,6 +108,12 @@ class Family:
 class _Rule(NamedTuple):
     published: Mapping[str, int]
     ours: str
+
+
+def _split(tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:
+    if len(shares) == 1:
+        return [tensor]
+    return tensor.split([len(tensor) * share // sum(shares) for share in shares])
 
 
 def _match(pattern: str, name: str) -> Optional[List[str]]:

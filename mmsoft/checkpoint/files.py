@@ -1,0 +1,139 @@
+"""Files: reading a checkpoint safely, choosing its state dict, and writing one without losing another."""
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import Tuple, Union
+from urllib.parse import urlparse
+
+import torch
+from mmengine.dist import barrier, is_main_process
+
+from .errors import CheckpointError
+from .names import StateDict
+from .unpickling import load_weights
+
+# The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which
+# SimA used, keeps one in `model_ema` but evaluates `model`. mmengine swaps the average into `state_dict` itself.
+ENTRIES = ('state_dict_ema', 'state_dict', 'model', 'model_ema')
+
+
+def read_checkpoint(filename: Union[str, Path]) -> dict:
+    """Reads a checkpoint, running nothing that it may hold.
+
+    Args:
+        filename (str or Path): A file of ``torch.save``, a ``.safetensors`` file, or an http(s) address of one.
+
+    Returns:
+        dict: What the file holds, tensors on the CPU.
+
+    Raises:
+        CheckpointError: If the file does not exist, is empty, cut off, no checkpoint, or holds other objects than
+            tensors, numbers, containers, an ``argparse.Namespace`` and what mmengine saves.
+    """
+    path = _download(filename) if re.match('https?://', str(filename)) else Path(filename).expanduser()
+    if not path.is_file():
+        raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint')
+    if not path.stat().st_size:
+        raise CheckpointError(f'{filename} is empty; copy or download it again')
+    try:
+        checkpoint = _load_safetensors(path) if path.suffix == '.safetensors' else load_weights(path)
+    except (CheckpointError, MemoryError):
+        raise
+    except PermissionError:
+        raise CheckpointError(f'{filename} may not be read; change its permissions') from None
+    except Exception as error:  # what torch raises for a damaged file depends on where the damage is
+        raise CheckpointError(_explain(filename, path, error)) from error
+    if not isinstance(checkpoint, dict):
+        raise CheckpointError(f'{filename} holds a {type(checkpoint).__name__} where a checkpoint holds a dict of '
+                              'tensors; save the state dict of the model')
+    return checkpoint
+
+
+def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> Tuple[StateDict, str]:
+    """Chooses the evaluated weights of a checkpoint: the first of :data:`ENTRIES`, or the dict itself.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returns.
+        filename (str or Path): Name of the checkpoint in messages.
+
+    Returns:
+        tuple[dict[str, Tensor], str]: The tensors, ``module.`` in front of their names removed, and the entry that
+        they come from, ``''`` for the dict itself.
+
+    Raises:
+        CheckpointError: If there is no tensor, or one that holds NaN or infinity.
+    """
+    entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
+    state_dict = {
+        re.sub(r'^(module\.)+', '', name): tensor
+        for name, tensor in (checkpoint[entry] if entry else checkpoint).items() if isinstance(tensor, torch.Tensor)
+    }
+    if not state_dict:
+        raise CheckpointError(f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '
+                              'check that it is the checkpoint of a model')
+    for name, tensor in state_dict.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(f'{filename} holds NaN or infinity in {name}; use a checkpoint from before the '
+                                  'training diverged')
+    return state_dict, entry
+
+
+def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: str = 'state_dict') -> None:
+    """Writes tensors to a file that is there as a whole or not at all.
+
+    Args:
+        state_dict (dict[str, Tensor]): Tensors to write.
+        filename (str or Path): A name that ends in ``.safetensors`` chooses that format, any other ``torch.save``.
+        entry (str): Key of the state dict in a file of ``torch.save``.
+    """
+    path = Path(filename)
+    partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
+    state_dict = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in state_dict.items()}
+    try:
+        if path.suffix == '.safetensors':
+            _safetensors().save_file(state_dict, str(partial), metadata={'format': 'pt'})
+        else:
+            torch.save({entry: state_dict}, partial)
+        os.replace(partial, path)
+    finally:
+        if partial.exists():
+            partial.unlink()
+
+
+def _explain(filename: Union[str, Path], path: Path, error: Exception) -> str:
+    smuggled = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
+    if smuggled:
+        return (f'{filename} holds a Python object ({smuggled[1]}) that could run code when it is loaded, so it is not '
+                'read; save the state dict of the model alone')
+    with path.open('rb') as file:
+        is_torch = file.read(2) in (b'PK', b'\x80\x02') or path.suffix == '.safetensors'
+    if is_torch:
+        return f'{filename} is damaged or cut off; copy or download it again'
+    return f'{filename} is not a checkpoint of torch or safetensors; check that it is the right file'
+
+
+def _load_safetensors(path: Path) -> StateDict:
+    return _safetensors().load_file(str(path))
+
+
+def _safetensors():
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise CheckpointError('.safetensors files need the safetensors package; pip install safetensors') from None
+    return safetensors.torch
+
+
+def _download(url: str) -> Path:
+    """Downloads into torch's cache, where mmengine's own loader keeps its files, too."""
+    path = Path(torch.hub.get_dir()) / 'checkpoints' / Path(urlparse(url).path).name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for my_turn in (is_main_process(), True):  # the second turn is for machines that do not share the cache
+        if my_turn and not path.exists():
+            try:
+                torch.hub.download_url_to_file(url, str(path))
+            except OSError as error:
+                raise CheckpointError(f'{url} cannot be downloaded ({error}); check address and network') from error
+        barrier()
+    return path

@@ -1,0 +1,70 @@
+"""Loading: a checkpoint into a backbone, or into a host's classifier."""
+from typing import Optional
+
+from mmengine.logging import print_log
+from torch import nn
+
+from .errors import CheckpointError
+from .families import to_mmsoft
+from .files import read_checkpoint, select_state_dict
+from .fitting import fit
+from .names import BACKBONE
+
+
+def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
+    """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what became of it.
+
+    Args:
+        backbone (BaseBackbone): The backbone, which is changed.
+        filename (str): A file or an http(s) address; what it may be is told by :func:`read_checkpoint`.
+        prefix (str, optional): Start of the names to load, of a backbone inside a larger model. Defaults to None:
+            ``backbone.`` where there are such names.
+
+    Raises:
+        CheckpointError: If the file cannot be used for this backbone, see :func:`read_checkpoint`,
+            :func:`select_state_dict` and :func:`fit`.
+    """
+    state_dict, entry = select_state_dict(read_checkpoint(filename), filename)
+    if prefix:
+        prefix = prefix.rstrip('.') + '.'
+        state_dict = {name[len(prefix):]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        if not state_dict:
+            raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out to find the '
+                                  'backbone by itself')
+    family, state_dict = to_mmsoft(state_dict)
+    source = f'{filename} ({entry})' if entry else str(filename)
+    fitting, report = fit(backbone, _without_prefix(state_dict), source, family)
+    backbone.load_state_dict(fitting, strict=False)
+    print_log(report, logger='current')
+
+
+def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
+    """Turns a state dict into the one of mmpretrain's ``ImageClassifier`` around a backbone, head included.
+
+    Called by the hook that the classifier runs before it loads a state dict. What a classifier of ours has saved stays
+    as it is, but for position embeddings of another grid.
+
+    Args:
+        backbone (BaseBackbone): The classifier's backbone.
+        state_dict (dict): A state dict of the classifier, or all of a published checkpoint, changed in place.
+
+    Raises:
+        CheckpointError: If nothing in the state dict matches the classifier's backbone, or not its size.
+    """
+    if any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict) or not state_dict:
+        return  # the classifier is a part of another model, which has saved it
+    chosen, entry = select_state_dict(state_dict)
+    family, whole = to_mmsoft(chosen)
+    own = backbone.state_dict()
+    if family is None and all(name in own or name.startswith('head.') for name in _without_prefix(whole)):
+        return  # a part of the classifier
+    fitting, report = fit(backbone, _without_prefix(whole), entry or 'the checkpoint', family)
+    whole.update((BACKBONE + name, tensor) for name, tensor in fitting.items())
+    if not set(whole) <= set(state_dict):
+        state_dict.clear()
+        print_log(report, logger='current')
+    state_dict.update(whole)
+
+
+def _without_prefix(state_dict: dict) -> dict:
+    return {name[len(BACKBONE):] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}

@@ -1,0 +1,80 @@
+"""torch.load for files of strangers: tensors, and nothing that could run."""
+import argparse
+import pickle
+from types import SimpleNamespace
+from typing import Dict
+
+import torch
+from torch import _weights_only_unpickler
+
+
+class _Ignored:
+    """Stands in for an object beside the weights: takes whatever makes the object, and does nothing with it."""
+
+    def __new__(cls, *args, **kwargs):
+        return super().__new__(cls)
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
+
+# What mmengine keeps beside the weights: the history of the logged scalars, as numpy arrays.
+_TRAINING_STATE = (
+    'mmengine.logging.history_buffer.HistoryBuffer',
+    'numpy.core.multiarray._reconstruct',
+    'numpy.core.multiarray.scalar',
+    'numpy._core.multiarray._reconstruct',
+    'numpy._core.multiarray.scalar',
+    'numpy.ndarray',
+    'numpy.dtype',
+    'builtins.getattr',
+)
+
+_ALLOWED: Dict[str, type] = {
+    path: type(path.rpartition('.')[2], (_Ignored, ), {'__module__': path.rpartition('.')[0]})
+    for path in _TRAINING_STATE
+}
+_ALLOWED['argparse.Namespace'] = argparse.Namespace
+
+
+def load_weights(file):
+    """``torch.load(file, map_location='cpu', weights_only=True)`` that also reads trainers' files.
+
+    ``argparse.Namespace`` is made; the objects of mmengine's message hub are replaced by empty ones, so that neither
+    numpy nor ``getattr`` is called. Before torch 2.5, where ``weights_only=True`` cannot be told of further classes,
+    an unpickler does the same with the same list of allowed names.
+
+    Args:
+        file (str or Path or BinaryIO): A file that ``torch.save`` wrote.
+
+    Returns:
+        object: What the file holds.
+
+    Raises:
+        pickle.UnpicklingError: If the file holds anything else than tensors, containers, numbers and the above.
+    """
+    if hasattr(torch.serialization, 'safe_globals'):
+        known = torch.serialization.get_safe_globals()
+        with torch.serialization.safe_globals([cls for cls in _ALLOWED.values() if cls not in known]):
+            return torch.load(file, map_location='cpu', weights_only=True)
+    return torch.load(file, map_location='cpu', pickle_module=_restricted_pickle)
+
+
+class _RestrictedUnpickler(pickle.Unpickler):
+
+    def find_class(self, module: str, name: str):
+        path = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
+        allowed = {**_weights_only_unpickler._get_allowed_globals(), '_codecs.encode': _Ignored, **_ALLOWED}
+        if path not in allowed:
+            raise pickle.UnpicklingError(f'Unsupported class {path}')
+        return allowed[path]
+
+
+def _restricted_load(file, **kwargs):
+    return _RestrictedUnpickler(file, **kwargs).load()
+
+
+_restricted_pickle = SimpleNamespace(__name__='restricted', Unpickler=_RestrictedUnpickler, load=_restricted_load)
