@@ -1,4 +1,4 @@
-"""SimA in the body of CvT: three stages, convolutions before every attention (SimA, Table 1)."""
+"""SimA in the body of CvT: three stages, convolutions before every attention."""
 from functools import partial
 from typing import List, Optional, Sequence, Tuple, Union
 

@@ -1,4 +1,4 @@
-"""SimA in the body of DeiT, the ordinary ViT with a class token (SimA, Table 1)."""
+"""SimA in the body of DeiT, the ordinary ViT with a class token."""
 from functools import partial
 from typing import List, Optional, Sequence, Tuple, Union
 

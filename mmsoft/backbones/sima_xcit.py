@@ -1,4 +1,4 @@
-"""SimA in the body of XCiT: linear attention at one stride (SimA, Table 1)."""
+"""SimA in the body of XCiT: attention at one stride, and a class token behind it."""
 from typing import List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -149,7 +149,7 @@ class SimAXCiT(SimABackbone):
         """Class token of shape (B, C), after the final norm, from the tokens of the last block."""
         x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         if mask is not None:
-            mask = nn.functional.pad(mask.flatten(1), (1, 0), value=True)
+            mask = torch.cat([mask.new_ones(x.size(0), 1), mask.flatten(1)], dim=1)
         for block in self.cls_blocks:
             x = apply_block(block, x, mask, with_cp=self.with_cp)
         return self.norm(x[:, 0])

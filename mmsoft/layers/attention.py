@@ -61,7 +61,6 @@ class SOFTAttention(BaseModule):
         extra = n - hw[0] * hw[1]
         q, v = (self.query(x) * self.scale), self.value(x)
         q, v_heads = (t.view(batch, n, self.num_heads, -1).transpose(1, 2) for t in (q, v))
-        q = q.contiguous()
         q_map = q[:, :, extra:].flatten(0, 1).transpose(1, 2).unflatten(2, hw)
         bottleneck = self.bottleneck(q_map).unflatten(0, (batch, self.num_heads))
         out = self.attend(q, bottleneck, v_heads, **self.options).transpose(1, 2).reshape(batch, n, channels)

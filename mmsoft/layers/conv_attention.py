@@ -34,9 +34,9 @@ class ConvProjection(Sequential):
 
     def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Tokens of shape (B, [1 +] H' · W', C) to (B, [1 +] ceil(H' / stride) · ceil(W' / stride), C)."""
-        cls, x = x.tensor_split([x.size(1) - hw[0] * hw[1]], dim=1)
-        x = self.norm(self.conv(x.transpose(1, 2).unflatten(2, hw)))
-        return self.proj(torch.cat([cls, x.flatten(2).transpose(1, 2)], dim=1))
+        extra = x.size(1) - hw[0] * hw[1]
+        y = self.norm(self.conv(x[:, extra:].transpose(1, 2).unflatten(2, hw))).flatten(2).transpose(1, 2)
+        return self.proj(torch.cat([x[:, :extra], y], dim=1) if extra else y)
 
 
 class ConvAttention(BaseModule):

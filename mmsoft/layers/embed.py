@@ -2,7 +2,7 @@
 import math
 from collections import OrderedDict
 from functools import partial
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ def conv_norm_act(in_channels: int,
 
 
 class ConvPatchEmbed(BaseModule):
-    """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, Sec. 3.3).
+    """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, Sec. 3).
 
     Any input size works: the map has ceil(H / patch_size) rows.
 
@@ -86,21 +86,20 @@ class FourierPositionEncoding(BaseModule):
         self.proj = nn.Conv2d(2 * num_feats, embed_dims, 1)
 
     def forward(self, hw: Tuple[int, int], extent: Optional[Tensor] = None) -> Tensor:
-        """Encoding of a grid, shape (1, C, H', W'), or (B, C, H', W') for grids of which (B, 2) ``extent`` is used."""
-        if extent is None:
-            extent = torch.tensor([hw], device=self.proj.weight.device)
+        """Encoding of a grid, shape (C, H', W'), or (B, C, H', W') for grids of which (B, 2) ``extent`` is used."""
+        rows, columns = hw if extent is None else extent.unsqueeze(2).unbind(1)
         weight_y, weight_x = self.proj.weight.flatten(1).chunk(2, dim=1)
-        y = F.linear(self._waves(hw[0], extent[:, 0]), weight_y, self.proj.bias)
-        x = F.linear(self._waves(hw[1], extent[:, 1]), weight_x)
-        return (y.unsqueeze(2) + x.unsqueeze(1)).permute(0, 3, 1, 2)
+        y = F.linear(self._waves(hw[0], rows), weight_y, self.proj.bias)
+        x = F.linear(self._waves(hw[1], columns), weight_x)
+        return (y.unsqueeze(-2) + x.unsqueeze(-3)).movedim(-1, -3)
 
-    def _waves(self, length: int, extent: Tensor) -> Tensor:
-        """Shape (B, length, num_feats), sine and cosine in turn."""
-        dtype = self.proj.weight.dtype
-        exact = dict(dtype=torch.promote_types(dtype, torch.float32), device=extent.device)
-        position = torch.arange(1, length + 1, **exact) * (2 * math.pi / (extent.to(**exact) + 1e-6)).unsqueeze(1)
-        angle = position.unsqueeze(2) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
-        return torch.stack([angle.sin(), angle.cos()], dim=3).flatten(2).to(dtype)
+    def _waves(self, length: int, extent: Union[int, Tensor]) -> Tensor:
+        """Sine and cosine in turn, shape (length, num_feats), or (B, length, num_feats) for (B, 1) ``extent``."""
+        weight = self.proj.weight
+        exact = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+        phase = torch.arange(1, length + 1, **exact) / (extent + 1e-6) * (2 * math.pi)
+        angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 
 
 def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, int], mode: str = 'bilinear') -> Tensor:

@@ -13,7 +13,7 @@ from .blocks import Residual, ffn
 
 
 class LocalPatchInteraction(BaseModule):
-    """Depthwise 3×3 convolution, activation, norm, depthwise 3×3 convolution (XCiT, Sec. 3.2).
+    """Depthwise 3×3 convolution, activation, norm, depthwise 3×3 convolution (XCiT, Sec. 3).
 
     Args:
         embed_dims (int): Channels C.

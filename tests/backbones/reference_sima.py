@@ -54,7 +54,8 @@ def deit(state_dict, x, heads):
     x = torch.cat([state_dict['cls_token'].expand(len(x), 1, channels), x.flatten(2).transpose(1, 2)], dim=1) + pos_embed
     for i in range(12):
         block = f'blocks.{i}'
-        x = x + net.linear(f'{block}.attn.proj', attention(*net.qkv(f'{block}.attn', net.norm(f'{block}.norm1', x)), heads))
+        y = attention(*net.qkv(f'{block}.attn', net.norm(f'{block}.norm1', x)), heads)
+        x = x + net.linear(f'{block}.attn.proj', y)
         x = x + net.mlp(f'{block}.mlp', net.norm(f'{block}.norm2', x))
         maps.append(x[:, 1:].transpose(1, 2).reshape(len(x), channels, *hw))
     cls = net.norm('norm', x)[:, 0]
@@ -65,7 +66,8 @@ def cvt(state_dict, x, heads=(1, 3, 6), depths=(1, 2, 10)):
     """Stage outputs as maps, class token, logits."""
     net, maps = Network(state_dict), []
     for stage in range(3):
-        x = net.conv(f'stage{stage}.patch_embed.proj', x, **(dict(stride=2, padding=1) if stage else dict(stride=4, padding=2)))
+        stride, padding = (2, 1) if stage else (4, 2)
+        x = net.conv(f'stage{stage}.patch_embed.proj', x, stride=stride, padding=padding)
         (batch, channels), hw = x.shape[:2], x.shape[-2:]
         x = net.norm(f'stage{stage}.patch_embed.norm', x.flatten(2).transpose(1, 2), eps=1e-5)
         extra = 0
@@ -81,7 +83,8 @@ def cvt(state_dict, x, heads=(1, 3, 6), depths=(1, 2, 10)):
                 z = net.batch_norm(f'{block}.attn.conv_proj_{name}.bn', z).flatten(2).transpose(1, 2)
                 qkv.append(net.linear(f'{block}.attn.proj_{name}', torch.cat([y[:, :extra], z], dim=1)))
             x = x + net.linear(f'{block}.attn.proj', attention(*qkv, heads[stage]))
-            x = x + net.mlp(f'{block}.mlp', net.norm(f'{block}.norm2', x, eps=1e-5), lambda t: t * (1.702 * t).sigmoid())
+            y = net.norm(f'{block}.norm2', x, eps=1e-5)
+            x = x + net.mlp(f'{block}.mlp', y, act=lambda t: t * (1.702 * t).sigmoid())
         cls, x = x[:, :extra], x[:, extra:].transpose(1, 2).reshape(batch, channels, *hw)
         maps.append(x)
     cls = net.norm('norm', cls[:, 0], eps=1e-5)
@@ -93,7 +96,8 @@ def xcit(state_dict, x, heads, depth, patch_size, norm_tokens):
     net, maps = Network(state_dict), []
     steps = int(math.log2(patch_size))
     for i in range(steps):
-        x = net.batch_norm(f'patch_embed.proj.{2 * i}.1', net.conv(f'patch_embed.proj.{2 * i}.0', x, stride=2, padding=1))
+        x = net.conv(f'patch_embed.proj.{2 * i}.0', x, stride=2, padding=1)
+        x = net.batch_norm(f'patch_embed.proj.{2 * i}.1', x)
         x = F.gelu(x) if i < steps - 1 else x
     (batch, channels), hw = x.shape[:2], x.shape[-2:]
     x = (x + net.conv('pos_embeder.token_projection', fourier(hw).to(x))).flatten(2).transpose(1, 2)

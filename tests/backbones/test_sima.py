@@ -1,0 +1,290 @@
+"""SimA's backbones: parity with the published networks, and what every backbone promises."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from reference_sima import cvt, deit, xcit
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.testing import assert_close
+
+from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
+from mmsoft.checkpoint.sima import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
+
+DATA = Path(__file__).parents[1] / 'data'
+sys.path.insert(0, str(DATA))
+from reference_weights import reference_images, reference_state_dict, reference_tensor  # noqa: E402
+
+FAMILIES = {SimAXCiT: SIMA_XCIT, SimADeiT: SIMA_DEIT, SimACvT: SIMA_CVT}
+XCIT = dict(embed_dims=32, num_heads=2, depth=3, patch_size=8, gamma=1., norm_tokens=True)
+SMALL = {
+    SimAXCiT: dict(arch=XCIT, out_indices=(0, 2)),
+    SimADeiT: dict(arch=dict(embed_dims=32, num_heads=2, depth=3), out_indices=(0, 2)),
+    SimACvT: dict(arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2])),
+}
+EACH = pytest.mark.parametrize('backbone', SMALL, ids=lambda backbone: backbone.__name__)
+
+
+def small(backbone, **kwargs):
+    torch.manual_seed(0)
+    return backbone(**{**SMALL[backbone], **kwargs})
+
+
+def tensors(outs):
+    """Maps and class tokens, one after the other."""
+    return [t for out in outs for t in (out if isinstance(out, tuple) else (out, ))]
+
+
+def load_published(model, state_dict):
+    """Loads a published state dict, float64, eval; returns the model and the head."""
+    ours = FAMILIES[type(model)].to_mmsoft(state_dict)
+    head = [ours.pop(f'head.fc.{name}').double() for name in ('weight', 'bias')]
+    model.load_state_dict({name.split('.', 1)[1]: tensor for name, tensor in ours.items()})
+    return model.double().eval(), head
+
+
+def published_weights(model):
+    """Reference weights under published names for any size."""
+    ours = {f'backbone.{name}': tensor for name, tensor in model.state_dict().items()}
+    dims = model.norm.weight.numel()
+    shapes = {name: tensor.shape for name, tensor in FAMILIES[type(model)].to_published(ours).items()}
+    shapes.update({'head.weight': (1000, dims), 'head.bias': (1000, )})
+    return {name: reference_tensor(name, tuple(shape)) for name, shape in shapes.items()}
+
+
+@torch.no_grad()
+def outputs(model, head, images):
+    *maps, (last, cls) = model(images.double())
+    return [*maps, last], cls, torch.nn.functional.linear(cls, *head)
+
+
+@pytest.mark.parametrize('batch, height, width, seed', [(2, 224, 224, 1), (1, 160, 224, 2)])
+def test_fixture(batch, height, width, seed):
+    fixture = np.load(DATA / 'sima_tiny_12_p16.npz')
+    model = SimAXCiT('tiny-12-p16', with_cls_token=True)
+    model, head = load_published(model, reference_state_dict(DATA / 'sima_tiny_12_p16.keys.json'))
+    maps, cls, logits = outputs(model, head, reference_images(batch, height, width, seed))
+    found = {f'block{i}': out[:, ::16] for i, out in zip((3, 5, 7, 11), maps)}
+    found.update(cls=cls, logits=logits[:, ::10])
+    for name, tensor in found.items():
+        expected = torch.from_numpy(fixture[f'{batch}x{height}x{width}s{seed}/{name}']).double()
+        assert_close(tensor, expected, rtol=0, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize('height, width', [(224, 224), (192, 320)])
+@pytest.mark.parametrize('model, reference, kwargs', [
+    (lambda: SimADeiT(out_indices=range(12), with_cls_token=True), deit, dict(heads=6)),
+    (lambda: SimACvT(with_cls_token=True), cvt, {}),
+    (lambda: SimAXCiT('nano-12-p16', range(12), with_cls_token=True), xcit,
+     dict(heads=4, depth=12, patch_size=16, norm_tokens=False)),
+    (lambda: SimAXCiT('tiny-24-p16', range(24), with_cls_token=True), xcit,
+     dict(heads=4, depth=24, patch_size=16, norm_tokens=True)),
+    (lambda: SimAXCiT('tiny-12-p8', range(12), with_cls_token=True), xcit,
+     dict(heads=4, depth=12, patch_size=8, norm_tokens=True)),
+], ids=['deit', 'cvt', 'nano', 'tiny-24', 'p8'])
+def test_dense_reference(model, reference, kwargs, height, width):
+    model = model()
+    weights = published_weights(model)
+    model, head = load_published(model, weights)
+    images = reference_images(1, height, width)
+    maps, cls, logits = outputs(model, head, images)
+    with torch.no_grad():
+        expected = reference({name: t.double() for name, t in weights.items()}, images.double(), **kwargs)
+    for ours, theirs in zip((*maps, cls, logits), (*expected[0], *expected[1:])):
+        assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('backbone, arch, name', [
+    (SimAXCiT, 'tiny-12-p16', 'sima_tiny_12_p16'),
+    (SimADeiT, 'small', 'deit_small_patch16_224'),
+    (SimACvT, '13', 'cvt_13'),
+])
+def test_published_names_and_shapes(backbone, arch, name):
+    shapes = {key: tuple(shape) for key, shape in json.loads((DATA / f'{name}.keys.json').read_text()).items()}
+    published = {key: torch.empty(shape) for key, shape in shapes.items()}
+    family = FAMILIES[backbone]
+    assert family.is_published(published) and family.name == backbone.published
+    ours = family.to_mmsoft(published)
+    backbone_shapes = {key.split('.', 1)[1]: t.shape for key, t in ours.items() if not key.startswith('head.fc.')}
+    assert backbone_shapes == {key: t.shape for key, t in backbone(arch, out_type='cls_token').state_dict().items()}
+    assert {key: tuple(t.shape) for key, t in family.to_published(ours).items()} == shapes
+
+
+@EACH
+def test_published_file_is_init_cfg(backbone, tmp_path):
+    source = small(backbone, out_type='cls_token')
+    file = tmp_path / 'published.pth'
+    torch.save(dict(model=published_weights(source), epoch=1), file)
+    model = small(backbone, out_type='cls_token', init_cfg=dict(type='Pretrained', checkpoint=str(file)))
+    model.init_weights()
+    expected, _ = load_published(source, published_weights(source))
+    images = torch.rand(1, 3, 64, 64, dtype=torch.float64)
+    assert_close(model.double().eval()(images), expected(images))
+
+
+@pytest.mark.parametrize('build, millions', [
+    (lambda: SimAXCiT('nano-12-p16', out_type='cls_token'), 3.053176),
+    (lambda: SimAXCiT('tiny-12-p8', out_type='cls_token'), 6.706456),
+    (lambda: SimAXCiT('tiny-20-p16', out_type='cls_token'), 10.316608),
+    (lambda: SimAXCiT('tiny-24-p16', out_type='cls_token'), 12.1168),
+    (lambda: SimAXCiT('small-12-p16', out_type='cls_token'), 26.253208),
+    (lambda: SimADeiT(out_type='cls_token'), 22.050664),
+    (lambda: SimACvT(out_type='cls_token'), 19.99748),
+])
+def test_parameters_with_head(build, millions):
+    model = build()
+    head = 1000 * (model.norm.weight.numel() + 1)
+    assert sum(p.numel() for p in model.parameters()) + head == round(millions * 1e6)
+
+
+@EACH
+@pytest.mark.parametrize('height, width', [(64, 96), (65, 33), (47, 50), (130, 49)])
+def test_any_input_size(backbone, height, width):
+    strides = dict.fromkeys(range(3), 8) if backbone is SimAXCiT else {0: 16, 1: 16}
+    if backbone is SimACvT:
+        strides = {0: 4, 1: 8, 2: 16}
+    model = small(backbone, with_cls_token=True).eval()
+    *maps, (last, cls) = model(torch.rand(2, 3, height, width))
+    for i, out in enumerate((*maps, last)):
+        assert out.shape[-2:] == (-(-height // strides[i]), -(-width // strides[i]))
+    assert cls.shape == (2, last.size(1))
+
+
+@EACH
+@pytest.mark.parametrize('kwargs', [
+    {}, dict(out_type='cls_token'), dict(with_cls_token=True), dict(out_indices=(0, )), dict(out_indices=-2)
+], ids=str)
+def test_no_unused_parameters(backbone, kwargs):
+    model = small(backbone, **kwargs).train()
+    outs = tensors(model(torch.rand(2, 3, 64, 64)))
+    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    if kwargs.get('out_type') == 'cls_token':
+        assert [out.dim() for out in outs] == [2]
+
+
+@EACH
+def test_with_cp_gives_the_same_gradients(backbone):
+    gradients = []
+    for with_cp in (False, True):
+        model = small(backbone, with_cp=with_cp, with_cls_token=True, drop_rate=0.1, drop_path_rate=0.1).train()
+        torch.manual_seed(1)
+        sum(out.square().sum() for out in tensors(model(torch.rand(2, 3, 64, 64)))).backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for plain, recomputed in zip(*gradients):
+        assert_close(plain, recomputed)
+
+
+@EACH
+@pytest.mark.parametrize('stages', [-1, 0, 1, 3])
+def test_frozen_stages(backbone, stages):
+    model = small(backbone, frozen_stages=stages, with_cls_token=True).train()
+    trained = {name.split('.blocks')[0] if backbone is SimACvT else '.'.join(name.split('.')[:2])
+               for name, p in model.named_parameters() if p.requires_grad}
+    if backbone is SimACvT:
+        first, blocks = {'stages.0.embed.weight', 'stages.0.norm.weight'}, [f'stages.{i}' for i in range(3)]
+    else:
+        first, blocks = {'patch_embed.convs', 'patch_embed.weight'}, [f'blocks.{i}' for i in range(3)]
+    assert bool(trained & first) == (stages < 0)
+    assert [block in trained for block in blocks] == [i >= stages for i in range(3)]
+    assert bool(trained) == (stages < 3)
+
+
+@EACH
+def test_norm_eval(backbone):
+    model = small(backbone, norm_eval=True).train()
+    assert model.training and not any(m.training for m in model.modules() if isinstance(m, _BatchNorm))
+
+
+@EACH
+def test_an_image_does_not_depend_on_its_batch(backbone):
+    model = small(backbone, with_cls_token=True).double().eval()
+    images = torch.rand(2, 3, 64, 96, dtype=torch.float64)
+    for batch, alone in zip(tensors(model(images)), tensors(model(images[:1]))):
+        assert_close(batch[:1], alone, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('height, width', [(64, 96), (50, 61), (33, 96)])
+def test_mask_makes_padding_vanish(height, width):
+    """A padded image gives what it gives alone, whatever the size of its companions; without the mask it does not."""
+    images = torch.zeros(2, 3, 96, 128, dtype=torch.float64)
+    images[0, :, :height, :width] = torch.randn(3, height, width)
+    images[1] = torch.randn(3, 96, 128)
+    model = small(SimAXCiT, mask_padding=True, with_cls_token=True).double().eval()
+    reference_weights(model)
+    *padded, cls = tensors(model(images))
+    *alone, cls_alone = tensors(model(images[:1, :, :height, :width]))
+    for a, b in zip(padded, alone):
+        h, w = b.shape[-2:]
+        assert_close(a[:1, :, :h, :w], b, rtol=1e-9, atol=1e-12)
+        assert not a[0, :, h:].any() and not a[0, :, :, w:].any()
+    assert_close(cls[:1], cls_alone, rtol=1e-9, atol=1e-12)
+    model.mask_padding = False
+    assert (model(images)[0][:1, :, :h, :w] - alone[0]).abs().max() > 1e-3
+
+
+def reference_weights(model):
+    model.load_state_dict({name: reference_tensor(name, tuple(t.shape)) for name, t in model.state_dict().items()})
+
+
+@EACH
+@pytest.mark.parametrize('kwargs', [dict(num_heads=1), dict(act_cfg=dict(type='ReLU')), dict(norm_order=2)], ids=str)
+def test_ablations_change_the_result(backbone, kwargs):
+    plain, ablated = small(backbone).eval(), small(backbone, **kwargs).eval()
+    for model in (plain, ablated):
+        reference_weights(model)
+    images = torch.rand(1, 3, 64, 64)
+    assert not torch.allclose(tensors(plain(images))[-1], tensors(ablated(images))[-1], atol=1e-4)
+
+
+def test_without_local_patch_interaction():
+    model = small(SimAXCiT, lpi=False)
+    assert not any('lpi' in name or name.endswith(('gamma3', 'norm3.bias')) for name in model.state_dict())
+    assert model(torch.rand(1, 3, 32, 32))[0].shape == (1, 32, 4, 4)
+
+
+@EACH
+def test_layer_depth_covers_every_parameter(backbone):
+    model = small(backbone, out_type='cls_token')
+    layers = [model.get_layer_depth(f'backbone.{name}') for name, _ in model.named_parameters()]
+    num_layers, = {number for _, number in layers}
+    assert sorted({layer for layer, _ in layers}) == list(range(num_layers))
+    assert model.get_layer_depth('head.fc.weight') == (num_layers - 1, num_layers)
+
+
+@pytest.mark.parametrize('backbone', [SimAXCiT, SimACvT])
+def test_syncbn_files_load_into_bn(backbone):
+    sync = small(backbone, norm_cfg=dict(type='SyncBN'))
+    assert any(isinstance(m, torch.nn.SyncBatchNorm) for m in sync.modules())
+    small(backbone).load_state_dict(sync.state_dict())
+
+
+@EACH
+def test_initialisation(backbone):
+    model = MMENGINE_MODELS.build(dict(type=f'mmsoft.{backbone.__name__}', **SMALL[backbone], with_cls_token=True))
+    model.init_weights()
+    linear = torch.cat([m.weight.flatten() for m in model.modules() if isinstance(m, torch.nn.Linear)])
+    assert abs(linear.std() - 0.02) < 1e-3
+    assert all(out.isfinite().all() for out in tensors(model(torch.rand(2, 3, 64, 64))))
+
+
+@pytest.mark.parametrize('arch, gamma', [('tiny-12-p16', 1), ('tiny-20-p8', 1e-5), ('small-24-p16', 1e-5)])
+def test_first_gamma(arch, gamma):
+    block = SimAXCiT(arch, out_indices=0).blocks[0]
+    assert all((g == gamma).all() for g in (block.gamma1, block.gamma2, block.gamma3))
+
+
+@EACH
+@pytest.mark.parametrize('kwargs, message', [
+    (dict(arch='giant'), 'arch must be one of'),
+    (dict(arch=dict(depth=3)), 'arch as a dict needs'),
+    (dict(out_indices=(99, )), 'out_indices'),
+    (dict(out_type='avg'), 'out_type'),
+    (dict(num_heads=7), '7 heads do not divide'),
+], ids=str)
+def test_errors(backbone, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        small(backbone, **kwargs)
