@@ -17,7 +17,7 @@ def l1_attention(q: Tensor,
                  p: int = 1,
                  eps: float = 1e-12,
                  order: str = 'auto') -> Tensor:
-    r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q \, \mathrm{diag}(1 / \|q\|_1)`, k alike (SimA, Sec. 3).
+    r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q / \|q\|_1`, and k alike (SimA, Sec. 3).
 
     Each channel of a head is normalised over the head's tokens. Both norms scale the same d channels, so they are
     multiplied into the smaller factor and no normalised copy of q or k is made.

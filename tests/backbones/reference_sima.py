@@ -51,7 +51,8 @@ def deit(state_dict, x, heads):
     if tuple(hw) != (14, 14):
         grid = F.interpolate(grid, size=hw, mode='bicubic', align_corners=False)
     pos_embed = torch.cat([state_dict['pos_embed'][:, :1], grid.flatten(2).transpose(1, 2)], dim=1)
-    x = torch.cat([state_dict['cls_token'].expand(len(x), 1, channels), x.flatten(2).transpose(1, 2)], dim=1) + pos_embed
+    x = torch.cat([state_dict['cls_token'].expand(len(x), 1, channels), x.flatten(2).transpose(1, 2)], dim=1)
+    x = x + pos_embed
     for i in range(12):
         block = f'blocks.{i}'
         y = attention(*net.qkv(f'{block}.attn', net.norm(f'{block}.norm1', x)), heads)
