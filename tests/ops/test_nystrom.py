@@ -1,0 +1,144 @@
+import pytest
+import torch
+from oracles import error, shape_id, tokens, use_paper_gradient, value_and_grads
+
+from mmsoft.ops import INVERSE_METHODS, gaussian_kernel, reference, soft_attention, soft_norm_attention
+from mmsoft.ops.nystrom import soft_norm_alpha
+
+# batch, heads, n, m, d
+SHAPES = [(1, 1, 1, 1, 4), (1, 2, 100, 1, 32), (3, 1, 7, 3, 4), (3, 2, 50, 9, 8), (1, 3, 5, 16, 8), (2, 11, 33, 12, 32),
+          (1, 1, 513, 25, 32)]
+ATTENTIONS = {
+    'soft': (soft_attention, reference.soft_attention),
+    'soft_norm': (soft_norm_attention, reference.soft_norm_attention),
+}
+every_attention = pytest.mark.parametrize('attention, dense', ATTENTIONS.values(), ids=ATTENTIONS)
+every_method = pytest.mark.parametrize('method', INVERSE_METHODS)
+
+
+def inputs(shape, spread=1.):
+    batch, heads, n, m, d = shape
+    return (tokens(batch, heads, n, d, spread=spread), tokens(batch, heads, m, d, spread=spread, seed=1),
+            tokens(batch, heads, n, d, spread=3., seed=2))
+
+
+@pytest.fixture(autouse=True)
+def paper_gradient(monkeypatch):
+    use_paper_gradient(monkeypatch)
+
+
+@every_method
+@every_attention
+@pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
+def test_equals_dense_in_value_and_gradients(shape, attention, dense, method):
+    case = inputs(shape)
+    got = value_and_grads(lambda *args: attention(*args, inverse=method), *case)
+    assert max(error(got, value_and_grads(dense, *case))) < 1e-6
+
+
+@every_attention
+@pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
+def test_float32_is_within_the_dense_noise(shape, attention, dense):
+    case = inputs(shape)
+    want = value_and_grads(dense, *case)
+    noise = error(value_and_grads(dense, *case, dtype=torch.float32), want)
+    got = error(value_and_grads(attention, *case, dtype=torch.float32), want)
+    assert all(e < 4 * n + 1e-5 for e, n in zip(got, noise))
+
+
+@every_attention
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=shape_id)
+@pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
+def test_half_precision_loses_only_the_rounding_of_its_ends(shape, dtype, attention, dense):
+    if attention is soft_norm_attention and shape[3] == 1:
+        pytest.skip('zero or not by the rounding: see the tests of zero below')
+    case = [t.to(dtype) for t in inputs(shape)]
+    want = value_and_grads(dense, *case, dtype=torch.float64)
+    assert attention(*case).dtype == dtype
+    assert max(error(value_and_grads(attention, *case), want)) < 2 * torch.finfo(dtype).eps
+
+
+@every_attention
+def test_autocast_changes_nothing(attention, dense):
+    case = inputs((3, 2, 50, 9, 8))
+    want = value_and_grads(attention, *case, dtype=torch.float32)
+
+    def autocast(*args):
+        with torch.autocast('cpu', torch.bfloat16):
+            return attention(*args)
+
+    assert max(error(value_and_grads(autocast, *case, dtype=torch.float32), want)) < 1e-6
+
+
+@every_attention
+def test_non_contiguous_inputs(attention, dense):
+    q, bottleneck, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs((3, 2, 50, 9, 8)))
+    assert not q.is_contiguous()
+    want = value_and_grads(dense, q, bottleneck, v)
+    assert max(error(value_and_grads(attention, q, bottleneck, v), want)) < 1e-6
+
+
+@every_attention
+def test_values_wider_than_queries(attention, dense):
+    q, bottleneck, _ = inputs((1, 2, 20, 6, 8))
+    v = tokens(1, 2, 20, 13, seed=2)
+    torch.testing.assert_close(attention(q, bottleneck, v), dense(q, bottleneck, v))
+
+
+@every_method
+@every_attention
+@pytest.mark.parametrize('spread', [0., 1e-4, 0.1])
+def test_blank_and_nearly_blank_images(spread, attention, dense, method):
+    """All tokens alike: every kernel entry is nearly 1 and A has rank one, up to the noise."""
+    case = inputs((2, 2, 49, 9, 32), spread)
+    want = value_and_grads(dense, *case)
+    noise = error(value_and_grads(dense, *case, dtype=torch.float32)[:1], want[:1])[0]
+    got = value_and_grads(lambda *args: attention(*args, inverse=method), *case, dtype=torch.float32)
+    assert all(t.isfinite().all() for t in got)
+    assert error(got[:1], want[:1])[0] < 4 * noise + 1e-3
+
+
+@every_method
+@pytest.mark.parametrize('m', [1, 4])
+def test_soft_norm_of_orthogonal_tokens_is_zero_as_published(m, method):
+    """Where A is the identity (one bottleneck token, or distant ones) the iteration starts at αλ² = 2 and yields 0."""
+    bottleneck = 100 * torch.eye(m, 4).expand(1, 1, m, 4)
+    q, v = bottleneck[:, :, :1] + 0.1 * torch.randn(1, 1, 20, 4), torch.randn(1, 1, 20, 4)
+    assert (reference.soft_norm_attention(q, bottleneck, v) == 0).all()
+    assert (soft_norm_attention(q, bottleneck, v, inverse=method) == 0).all()
+
+
+@every_method
+def test_soft_norm_of_a_single_bottleneck_token_is_zero_as_published(method):
+    case = inputs((2, 3, 20, 1, 8))
+    torch.testing.assert_close(soft_norm_attention(*case, inverse=method), torch.zeros_like(case[0]), rtol=0, atol=1e-6)
+
+
+@every_attention
+@every_method
+def test_an_image_does_not_depend_on_its_companions(method, attention, dense):
+    images = [inputs((1, 3, 40, 16, 8), spread) for spread in (0., 0.1, 0.5, 1., 3.)]
+    together = attention(*(torch.cat(parts) for parts in zip(*images)), inverse=method)
+    for i, image in enumerate(images):
+        torch.testing.assert_close(together[i:i + 1], attention(*image, inverse=method), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize('spread', [0., 0.1, 0.5, 1., 3., 30.])
+@pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
+def test_soft_norm_scale_equals_the_loop_of_the_reference(shape, spread, monkeypatch):
+    q, bottleneck, v = inputs(shape, spread)
+    scales = []
+    monkeypatch.setattr(reference, 'newton_inverse', lambda matrix, alpha, iterations: scales.append(alpha) or matrix)
+    reference.soft_norm_attention(q, bottleneck, v)
+    got = soft_norm_alpha(gaussian_kernel(bottleneck, bottleneck))
+    torch.testing.assert_close(got.flatten(), torch.stack(scales))
+
+
+@every_method
+@every_attention
+@pytest.mark.parametrize('shape', [(1, 1, 5, 1, 3), (2, 1, 6, 4, 3), (1, 2, 2, 5, 4)], ids=shape_id)
+def test_gradcheck_where_converged(shape, attention, dense, method):
+    if attention is soft_norm_attention and shape[3] == 1:
+        pytest.skip('SOFT-Norm does not converge on one bottleneck token')
+    case = [t.requires_grad_() for t in inputs(shape, spread=2.)]
+    assert torch.autograd.gradcheck(lambda *args: attention(*args, inverse=method), case, fast_mode=True)
