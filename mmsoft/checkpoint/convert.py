@@ -32,15 +32,15 @@ def convert_checkpoint(source: Union[str, Path],
     """
     source, target = Path(source), Path(target)
     if target.exists() and source.exists() and target.samefile(source):
-        raise CheckpointError(f'{target} is the checkpoint to convert itself; choose another name to write to')
+        raise CheckpointError(f'{target} is the checkpoint to convert itself; choose another name to write to.')
     if target.is_dir() or not target.parent.is_dir():
-        raise CheckpointError(f'{target} cannot be written; give the name of a file in a folder that exists')
+        raise CheckpointError(f'{target} cannot be written; give the name of a file in a folder that exists.')
     if target.exists() and not force:
-        raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force')
+        raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')
     state_dict, entry = select_state_dict(read_checkpoint(source), source)
     family, converted = CONVERSIONS[to](state_dict)
     if family is None:
-        raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs')
+        raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
     write_checkpoint(converted, target, entry='state_dict' if to == 'mmsoft' else family.entry)
-    return (f'{target}: {len(converted)} tensors of {family.name} under the names of {to}, from '
-            f'{entry or "the state dict"} of {source}')
+    return (f'{target}: {len(converted)} tensors of {family.name} under {"published" if to == "published" else "our"} '
+            f'names, from {entry or "the state dict"} of {source}')

@@ -33,20 +33,20 @@ def read_checkpoint(filename: Union[str, Path]) -> dict:
     """
     path = _download(filename) if re.match('https?://', str(filename)) else Path(filename).expanduser()
     if not path.is_file():
-        raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint')
+        raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint.')
     if not path.stat().st_size:
-        raise CheckpointError(f'{filename} is empty; copy or download it again')
+        raise CheckpointError(f'{filename} is empty; copy or download it again.')
     try:
         checkpoint = _load_safetensors(path) if path.suffix == '.safetensors' else load_weights(path)
     except (CheckpointError, MemoryError):
         raise
     except PermissionError:
-        raise CheckpointError(f'{filename} may not be read; change its permissions') from None
+        raise CheckpointError(f'{filename} may not be read; change its permissions.') from None
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
         raise CheckpointError(_explain(filename, path, error)) from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f'{filename} holds a {type(checkpoint).__name__} where a checkpoint holds a dict of '
-                              'tensors; save the state dict of the model')
+                              'tensors; save the state dict of the model.')
     return checkpoint
 
 
@@ -71,11 +71,11 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
     }
     if not state_dict:
         raise CheckpointError(f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '
-                              'check that it is the checkpoint of a model')
+                              'check that it is the checkpoint of a model.')
     for name, tensor in state_dict.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(f'{filename} holds NaN or infinity in {name}; use a checkpoint from before the '
-                                  'training diverged')
+                                  'training diverged.')
     return state_dict, entry
 
 
@@ -86,16 +86,22 @@ def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: s
         state_dict (dict[str, Tensor]): Tensors to write.
         filename (str or Path): A name that ends in ``.safetensors`` chooses that format, any other ``torch.save``.
         entry (str): Key of the state dict in a file of ``torch.save``.
+
+    Raises:
+        CheckpointError: If the file cannot be written, or safetensors is not installed.
     """
     path = Path(filename)
     partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
     state_dict = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in state_dict.items()}
     try:
-        if path.suffix == '.safetensors':
-            _safetensors().save_file(state_dict, str(partial), metadata={'format': 'pt'})
-        else:
-            torch.save({entry: state_dict}, partial)
+        with partial.open('xb') as file:
+            if path.suffix == '.safetensors':
+                file.write(_safetensors().save(state_dict, metadata={'format': 'pt'}))
+            else:
+                torch.save({entry: state_dict}, file)
         os.replace(partial, path)
+    except OSError as error:
+        raise CheckpointError(f'{filename} cannot be written ({error.strerror}); give another place.') from error
     finally:
         if partial.exists():
             partial.unlink()
@@ -105,12 +111,12 @@ def _explain(filename: Union[str, Path], path: Path, error: Exception) -> str:
     smuggled = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if smuggled:
         return (f'{filename} holds a Python object ({smuggled[1]}) that could run code when it is loaded, so it is not '
-                'read; save the state dict of the model alone')
+                'read; save the state dict of the model alone.')
     with path.open('rb') as file:
         is_torch = file.read(2) in (b'PK', b'\x80\x02') or path.suffix == '.safetensors'
     if is_torch:
-        return f'{filename} is damaged or cut off; copy or download it again'
-    return f'{filename} is not a checkpoint of torch or safetensors; check that it is the right file'
+        return f'{filename} is damaged or cut off; copy or download it again.'
+    return f'{filename} is not a checkpoint of torch or safetensors; check that it is the right file.'
 
 
 def _load_safetensors(path: Path) -> StateDict:
@@ -121,7 +127,7 @@ def _safetensors():
     try:
         import safetensors.torch
     except ImportError:
-        raise CheckpointError('.safetensors files need the safetensors package; pip install safetensors') from None
+        raise CheckpointError('.safetensors files need the safetensors package; pip install safetensors.') from None
     return safetensors.torch
 
 
@@ -134,6 +140,6 @@ def _download(url: str) -> Path:
             try:
                 torch.hub.download_url_to_file(url, str(path))
             except OSError as error:
-                raise CheckpointError(f'{url} cannot be downloaded ({error}); check address and network') from error
+                raise CheckpointError(f'{url} cannot be downloaded ({error}); check address and network.') from error
         barrier()
     return path

@@ -31,7 +31,7 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
     if family is not FAMILIES[backbone.published]:
         kind = f'a network of the family {family.name}' if family else 'another network'
         raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {type(backbone).__name__}; use a '
-                              f'checkpoint of {type(backbone).__name__}')
+                              f'checkpoint of {type(backbone).__name__}.')
     _check_arch(backbone, state_dict, filename)
     own = backbone.state_dict()
     fitting, resized = {}, []
@@ -44,7 +44,7 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
             if fitting[name].shape != own[name].shape:
                 raise CheckpointError(
                     f'{filename} has {name} of shape {tuple(fitting[name].shape)} where the backbone has '
-                    f'{tuple(own[name].shape)}; build the backbone with the arguments that the checkpoint was made with')
+                    f'{tuple(own[name].shape)}; build the backbone with the arguments that the checkpoint was made with.')
     missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
     left_out = [name for name in state_dict if name not in own]
     return fitting, (f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {type(backbone).__name__}; '
@@ -59,7 +59,7 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
     if not differing:
         return
     differences = ' and '.join(f'{name} {found[name]} where the backbone has {arch[name]}' for name in differing)
-    raise CheckpointError(f'{filename} has {differences}; write arch={_spell_arch(backbone, found)} to use it')
+    raise CheckpointError(f'{filename} has {differences}; write arch={_spell_arch(backbone, found)} to use it.')
 
 
 def _read_arch(state_dict: StateDict) -> dict:

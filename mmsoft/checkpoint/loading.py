@@ -30,7 +30,7 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
         state_dict = {name[len(prefix):]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
         if not state_dict:
             raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out to find the '
-                                  'backbone by itself')
+                                  'backbone by itself.')
     family, state_dict = to_mmsoft(state_dict)
     source = f'{filename} ({entry})' if entry else str(filename)
     fitting, report = fit(backbone, _without_prefix(state_dict), source, family)
@@ -58,7 +58,8 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
     own = backbone.state_dict()
     if family is None and all(name in own or name.startswith('head.') for name in _without_prefix(whole)):
         return  # a part of the classifier
-    fitting, report = fit(backbone, _without_prefix(whole), entry or 'the checkpoint', family)
+    named = {name: tensor for name, tensor in whole.items() if name.startswith(BACKBONE)}
+    fitting, report = fit(backbone, _without_prefix(named), entry or 'the checkpoint', family)
     whole.update((BACKBONE + name, tensor) for name, tensor in fitting.items())
     if not set(whole) <= set(state_dict):
         state_dict.clear()

@@ -63,7 +63,7 @@ class Family:
         for name, parts in pieces.items():
             if len(parts) != sizes[name]:
                 raise CheckpointError(f'only {len(parts)} of the {sizes[name]} tensors that make {name} are in the '
-                                      'checkpoint; it is damaged, get it again')
+                                      'checkpoint; it is damaged, get it again.')
         return {
             name: parts[0] if len(parts) == 1 else torch.cat([parts[i] for i in range(len(parts))])
             for name, parts in pieces.items()

@@ -1,0 +1,66 @@
+"""SOFT and SOFT-Norm against the outputs of the published networks, from a published file on."""
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS as MMENGINE_MODELS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / 'data'))
+from published import DATA, NETWORKS, published_state_dict, write_timm_file  # noqa: E402
+from reference_weights import reference_images  # noqa: E402
+
+TOLERANCE = 1e-4
+
+
+def cases(*outputs):
+    """(fixture, input, expected outputs) of every input in the fixtures."""
+    params = []
+    for name in ('soft_tiny', 'soft_norm_tiny'):
+        arrays = np.load(DATA / f'{name}.npz')
+        for case in sorted({key.split('/')[0] for key in arrays}):
+            expected = [arrays[f'{case}/{output}'] for output in outputs]
+            params.append(pytest.param(name, case, expected, id=f'{name}-{case}'))
+    return params
+
+
+def images(case):
+    return reference_images(*map(int, re.fullmatch(r'(\d+)x(\d+)x(\d+)s(\d+)', case).groups())).double()
+
+
+@pytest.fixture(scope='module')
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('published')
+    return {name: write_timm_file(folder / f'{name}.pth', published_state_dict(name))
+            for name in ('soft_tiny', 'soft_norm_tiny')}
+
+
+@pytest.mark.parametrize('inverse', ['auto', 'newton'])
+@pytest.mark.parametrize('name, case, expected', cases('stage1', 'stage2', 'stage3', 'stage4', 'cls'))
+def test_maps_and_class_token(files, name, case, expected, inverse):
+    init_cfg = dict(type='Pretrained', checkpoint=files[name])
+    model = MMENGINE_MODELS.build(dict(NETWORKS[name][0], with_cls_token=True, inverse=inverse, init_cfg=init_cfg))
+    model.init_weights()
+    with torch.no_grad():
+        *maps, (last, cls) = model.double().eval()(images(case))
+    for out, reference in zip([*(m[:, ::16] for m in (*maps, last)), cls], expected):
+        np.testing.assert_allclose(out.numpy(), reference, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize('name, case, expected', cases('logits'))
+def test_logits_through_mmpretrain(files, name, case, expected):
+    get_model = pytest.importorskip('mmpretrain').get_model
+    config = Config(
+        dict(
+            model=dict(
+                type='ImageClassifier',
+                backbone=dict(NETWORKS[name][0], out_type='cls_token'),
+                head=dict(type='LinearClsHead', num_classes=1000, in_channels=512),
+                data_preprocessor=dict(num_classes=1000, mean=[0, 0, 0], std=[1, 1, 1]))))
+    model = get_model(config, pretrained=files[name])
+    with torch.no_grad():
+        logits = model.double().eval()(images(case))
+    np.testing.assert_allclose(logits[:, ::10].numpy(), expected[0], rtol=0, atol=TOLERANCE)

@@ -1,0 +1,144 @@
+"""Reading files of every kind, good and bad, and writing them."""
+import argparse
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+
+from mmsoft.checkpoint import CheckpointError, read_checkpoint, select_state_dict, write_checkpoint
+
+WEIGHTS = {'a.weight': torch.arange(6.).view(2, 3), 'a.num_batches_tracked': torch.tensor(3)}
+
+
+class Smuggled:
+
+    def __init__(self, function, argument):
+        self.call = function, (argument, )
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.fixture(params=['weights_only', 'before torch 2.5'])
+def torch_version(request, monkeypatch):
+    """Reads with the unpickler of old torch versions, too."""
+    if request.param != 'weights_only':
+        monkeypatch.delattr(torch.serialization, 'safe_globals', raising=False)
+
+
+def saved(path, content, **kwargs):
+    torch.save(content, path, **kwargs)
+    return path
+
+
+def written(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def cut(path, share):
+    saved(path, {'state_dict': {'a': torch.zeros(50000)}})
+    return written(path, path.read_bytes()[:int(path.stat().st_size * share)])
+
+
+BAD = {
+    'missing': (lambda path: path, 'is not a file'),
+    'folder': (lambda path: path.parent, 'is not a file'),
+    'empty': (lambda path: written(path, b''), 'is empty'),
+    'text': (lambda path: written(path, b'<html>Not Found</html>'), 'not a checkpoint of torch or safetensors'),
+    'picture': (lambda path: written(path, b'\x89PNG\r\n\x1a\n' + bytes(300)), 'not a checkpoint of torch'),
+    'zip': (lambda path: written(path, b'PK\x05\x06' + bytes(18)), 'damaged or cut off'),
+    'cut at the start': (lambda path: cut(path, 0.001), 'damaged or cut off'),
+    'cut in the middle': (lambda path: cut(path, 0.5), 'damaged or cut off'),
+    'cut at the end': (lambda path: cut(path, 0.999), 'damaged or cut off'),
+    'cut safetensors': (lambda path: written(path.with_suffix('.safetensors'), bytes(40)), 'damaged or cut off'),
+    'old format': (lambda path: written(
+        saved(path, WEIGHTS, _use_new_zipfile_serialization=False), path.read_bytes()[:-30]), 'damaged or cut off'),
+    'system call': (lambda path: saved(path, {'a': torch.zeros(2), 'b': Smuggled(os.mkdir, str(path.parent / 'run'))}),
+                    r'holds a Python object \(\w+\.mkdir\) that could run code'),
+    'eval': (lambda path: saved(path, {'args': Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")')}),
+             r'holds a Python object \(builtins\.eval\)'),
+    'eval in a namespace': (lambda path: saved(
+        path, {'args': argparse.Namespace(x=Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")'))}),
+                            r'holds a Python object \(builtins\.eval\)'),
+    'whole model': (lambda path: saved(path, torch.nn.Linear(2, 2)), r'holds a Python object \(torch\.nn.*Linear\)'),
+    'list': (lambda path: saved(path, [torch.zeros(2)]), 'holds a list where'),
+    'no weights': (lambda path: saved(path, {'epoch': 3, 'state_dict': {}}), 'holds no weights'),
+    'nan': (lambda path: saved(path, {'a': torch.tensor([1, float('nan')])}), 'holds NaN or infinity in a;'),
+    'inf in half': (lambda path: saved(path, {'a': torch.tensor([1, float('inf')]).half()}), 'holds NaN or infinity'),
+}
+
+
+@pytest.mark.parametrize('kind', BAD)
+def test_bad_files_end_with_one_sentence(tmp_path, kind, torch_version):
+    make, message = BAD[kind]
+    path = make(tmp_path / 'x.pth')
+    with pytest.raises(CheckpointError, match=message) as error:
+        select_state_dict(read_checkpoint(path), path)
+    assert str(error.value).startswith(str(path)) and '\n' not in str(error.value)
+    assert not (tmp_path / 'run').exists(), 'the file ran code'
+
+
+def test_smuggling_files_are_dangerous_elsewhere(tmp_path):
+    """The table above proves nothing unless an ordinary unpickler falls for it."""
+    pickle.loads(pickle.dumps(Smuggled(os.mkdir, str(tmp_path / 'run'))))
+    assert (tmp_path / 'run').exists()
+
+
+CHOICES = {
+    'average first': (dict(state_dict={'a': 0}, state_dict_ema={'a': 1}, model={'a': 2}), 'state_dict_ema', 1),
+    'no average kept': (dict(state_dict={'a': 1}, state_dict_ema=None), 'state_dict', 1),
+    'average is empty': (dict(state_dict={'a': 1}, state_dict_ema={}), 'state_dict', 1),
+    'model before its average': (dict(model={'a': 1}, model_ema={'a': 2}), 'model', 1),
+    'bare': ({'a': 1}, '', 1),
+    'distributed': (dict(model={'module.a': 1}), 'model', 1),
+    'mmengine': (dict(state_dict={'a': 1}, ema_state_dict={'module.a': 2}, meta={}), 'state_dict', 1),
+}
+
+
+@pytest.mark.parametrize('choice', CHOICES)
+def test_the_evaluated_weights_are_chosen(choice):
+    checkpoint, entry, value = CHOICES[choice]
+    checkpoint = {
+        key: {name: torch.tensor(v) for name, v in item.items()} if isinstance(item, dict) else
+        torch.tensor(item) if isinstance(item, int) else item
+        for key, item in checkpoint.items()
+    }
+    state_dict, chosen = select_state_dict(checkpoint)
+    assert chosen == entry and {name: tensor.item() for name, tensor in state_dict.items()} == {'a': value}
+
+
+def test_files_of_trainers_are_read(tmp_path, torch_version):
+    hub = dict(log_scalars=dict(loss=HistoryBuffer([0.5, 0.25], [1, 1])), runtime_info=dict(loss=np.float64(1.5)))
+    path = saved(tmp_path / 'x.pth', dict(state_dict=WEIGHTS, message_hub=hub, args=argparse.Namespace(lr=0.1)))
+    before = list(getattr(torch.serialization, 'get_safe_globals', list)())
+    checkpoint = read_checkpoint(path)
+    assert torch.equal(checkpoint['state_dict']['a.weight'], WEIGHTS['a.weight'])
+    assert checkpoint['args'].lr == 0.1
+    assert list(getattr(torch.serialization, 'get_safe_globals', list)()) == before
+
+
+@pytest.mark.parametrize('name', ['x.pth', 'x.safetensors'])
+def test_writing_keeps_every_bit(tmp_path, name):
+    weights = dict(WEIGHTS, shared=WEIGHTS['a.weight'].t(), half=torch.tensor([0.1]).half(), view=torch.arange(9)[3:5])
+    write_checkpoint(weights, tmp_path / name)
+    state_dict, _ = select_state_dict(read_checkpoint(tmp_path / name))
+    assert {key: (t.dtype, t.tolist()) for key, t in state_dict.items()} == {
+        key: (t.dtype, t.tolist()) for key, t in weights.items()}
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize('name', ['x.pth', 'x.safetensors'])
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, name, monkeypatch):
+    path = written(tmp_path / name, b'precious')
+
+    def fail(*args):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(os, 'replace', fail)
+    with pytest.raises(CheckpointError, match='cannot be written .No space left on device.'):
+        write_checkpoint(WEIGHTS, path)
+    assert path.read_bytes() == b'precious' and os.listdir(tmp_path) == [name]

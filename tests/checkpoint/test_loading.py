@@ -1,0 +1,248 @@
+"""Checkpoints into backbones, and into mmpretrain's classifiers."""
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.runner.checkpoint import CheckpointLoader
+
+from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
+from mmsoft.checkpoint import CheckpointError, load_pretrained, to_mmsoft, to_published
+from mmsoft.layers import resize_pos_embed
+
+sys.path.insert(0, str(Path(__file__).parents[1] / 'data'))
+from published import published_state_dict, write_timm_file  # noqa: E402
+
+SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
+FOUR_STAGES = dict(embed_dims=[32, 32, 32, 64], num_heads=[1, 1, 1, 2], depths=[1, 1, 1, 1])
+XCIT = dict(embed_dims=32, num_heads=2, depth=4, patch_size=8, gamma=1., norm_tokens=True)
+NETWORKS = [
+    dict(type='mmsoft.SOFT', arch=SMALL, out_indices=(0, 1)),
+    dict(type='mmsoft.SOFT', arch=FOUR_STAGES),
+    dict(type='mmsoft.SimAXCiT', arch=XCIT, out_indices=(0, 3), with_cls_token=True),
+    dict(type='mmsoft.SimADeiT', arch=dict(embed_dims=32, num_heads=2, depth=2), out_indices=(0, 1)),
+    dict(type='mmsoft.SimACvT', arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2])),
+]
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """What is logged, as one string a call."""
+    lines = []
+    monkeypatch.setattr('mmsoft.checkpoint.loading.print_log', lambda line, **logger: lines.append((line, logger)))
+    return lines
+
+
+def weights_of(backbone):
+    """A published state dict of any size, of random weights."""
+    torch.manual_seed(0)
+    ours = {f'backbone.{name}': torch.rand_like(t) if t.is_floating_point() else t
+            for name, t in backbone.state_dict().items()}
+    return to_published({**ours, 'head.fc.weight': torch.rand(10, 64), 'head.fc.bias': torch.rand(10)})[1]
+
+
+def saved(path, content):
+    torch.save(content, path)
+    return str(path)
+
+
+def loaded(backbone, published):
+    """Whether a backbone holds the tensors of a published state dict."""
+    ours = to_mmsoft(published)[1]
+    return all(torch.equal(tensor, ours[f'backbone.{name}']) for name, tensor in backbone.state_dict().items())
+
+
+FORMS = {
+    'published': lambda path, published: write_timm_file(path, published),
+    'model': lambda path, published: write_timm_file(path, published, 'model', model_ema={'x': torch.zeros(1)}),
+    'bare': lambda path, published: saved(path, published),
+    'detector of the authors': lambda path, published: saved(
+        path, dict(state_dict={**{f'backbone.{k}': t for k, t in published.items()}, 'neck.x': torch.ones(1)})),
+    'ours': lambda path, published: saved(path, dict(state_dict=to_mmsoft(published)[1], meta={})),
+    'our backbone alone': lambda path, published: saved(
+        path, {k[len('backbone.'):]: t for k, t in to_mmsoft(published)[1].items() if k.startswith('backbone.')}),
+}
+
+
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('cfg', NETWORKS, ids=lambda cfg: cfg['type'])
+def test_every_form_of_file_loads(tmp_path, form, cfg):
+    published = weights_of(MMENGINE_MODELS.build(cfg))
+    path = FORMS[form](tmp_path / 'x.pth', published)
+    backbone = MMENGINE_MODELS.build(dict(cfg, init_cfg=dict(type='Pretrained', checkpoint=path)))
+    backbone.init_weights()
+    assert loaded(backbone, published)
+
+
+@pytest.mark.parametrize('prefix', ['student.', 'student'])
+def test_prefix(tmp_path, prefix):
+    published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
+    path = saved(tmp_path / 'x.pth', {**{f'student.{k}': t for k, t in published.items()},
+                                      **{f'teacher.{k}': t * 0 for k, t in published.items()}})
+    backbone = SOFT(SMALL, out_indices=(0, 1))
+    load_pretrained(backbone, path, prefix)
+    assert loaded(backbone, published)
+    with pytest.raises(CheckpointError, match='no names that start with pupil.; leave prefix out'):
+        load_pretrained(backbone, path, 'pupil')
+
+
+def test_log_says_what_became_of_each_tensor(tmp_path, log):
+    path = write_timm_file(tmp_path / 'x.pth', published_state_dict('soft_tiny'))
+    load_pretrained(SOFT('tiny', out_indices=(0, 1), img_size=256), path)
+    load_pretrained(SOFT('tiny', sampling='avg_pool'), path)
+    load_pretrained(SOFT('tiny', last_stage='soft'), path)
+    assert all(logger == dict(logger='current') for _, logger in log)
+    first, second, third = (line for line, _ in log)
+    assert first == (f'{path} (state_dict_ema): loaded 84 of the 84 tensors of SOFT; resized: stages.0.pos_embed 56×56 '
+                      '→ 64×64, stages.1.pos_embed 28×28 → 32×32; left out: stages.2 (62), stages.3 (33), norm (2), '
+                      'head (2); missing: none')
+    assert 'left out: stages.0 (1), stages.1 (2), stages.2 (3), head (2)' in second
+    assert 'missing: stages.3 (16)' in third
+
+
+@pytest.mark.parametrize('network, size, mode', [(SOFT, dict(arch='tiny'), 'bilinear'), (SimADeiT, {}, 'bicubic')])
+def test_position_embeddings_are_resized(tmp_path, network, size, mode):
+    published = weights_of(network(**size, out_indices=(3, )))
+    backbone = network(**size, out_indices=(3, ), img_size=256)
+    load_pretrained(backbone, saved(tmp_path / 'x.pth', published))
+    ours = to_mmsoft(published)[1]
+    grids = {name: t for name, t in backbone.state_dict().items() if name.endswith('pos_embed')}
+    assert grids
+    for name, tensor in grids.items():
+        theirs = ours[f'backbone.{name}']
+        before, after = (int(t.size(1)**0.5) for t in (theirs, tensor))
+        assert before < after
+        torch.testing.assert_close(tensor, resize_pos_embed(theirs, (before, before), (after, after), mode))
+
+
+def test_small_as_the_authors_code_builds_it(tmp_path):
+    arch = dict(embed_dims=[64, 128, 320, 512], num_heads=[2, 4, 10, 16], depths=[1, 3, 20, 4])
+    published = weights_of(SOFT(arch))
+    path = saved(tmp_path / 'small.pth', published)
+    with pytest.raises(CheckpointError) as error:
+        load_pretrained(SOFT('small'), path)
+    message = str(error.value)
+    assert '[1, 3, 20, 4]' in message and '[1, 3, 7, 4]' in message
+    remedy = eval(message[message.index('arch=') + len('arch='):message.index(' to use it')])
+    backbone = SOFT(remedy)
+    load_pretrained(backbone, path)
+    assert loaded(backbone, published)
+
+
+WRONG = {
+    'resnet': (dict(), {'conv1.weight': (64, 3, 7, 7), 'layer1.0.conv1.weight': (64, 64, 1, 1), 'fc.weight': (9, 9)},
+               'another network, nothing in it matches SOFT; use a checkpoint of SOFT'),
+    'swin': (dict(), {'patch_embed.proj.weight': (96, 3, 4, 4), 'layers.0.blocks.0.norm1.weight': (96, ),
+                      'norm.weight': (512, ), 'head.weight': (9, 512)}, 'another network, nothing in it matches SOFT'),
+    'pvt': (dict(), {'patch_embed1.proj.weight': (64, 3, 4, 4), 'pos_embed1': (1, 3136, 64), 'norm.weight': (512, ),
+                     'block4.0.attn.q.weight': (512, 512), 'block4.0.attn.kv.weight': (1024, 512)}, 'another network'),
+    'sima': (dict(), 'sima_tiny_12_p16', 'a network of the family sima_xcit, nothing in it matches SOFT'),
+    'other size': (dict(arch='small'), 'soft_tiny', r"depths \[1, 2, 3, 2\] where .*; write arch='tiny' to use it"),
+    'other size, first stages': (dict(arch='small', out_indices=(0, 1)), 'soft_tiny', "write arch='tiny'"),
+    'other channels': (dict(arch='tiny', in_channels=1), 'soft_tiny', r'of shape \(32, 3, 3, 3\) where .*\(32, 1, 3, 3\)'),
+    'other ratio': (dict(arch=dict(SOFT.arch_settings['tiny'], sampling_ratios=[4, 4, 2, 1])), 'soft_tiny',
+                    r'bottleneck.conv.weight of shape \(32, 32, 8, 8\)'),
+}
+
+
+@pytest.mark.parametrize('kind', WRONG)
+def test_a_wrong_network_ends_with_one_sentence(tmp_path, kind):
+    options, shapes, message = WRONG[kind]
+    weights = published_state_dict(shapes) if isinstance(shapes, str) else {k: torch.zeros(s) for k, s in shapes.items()}
+    path = saved(tmp_path / 'x.pth', weights)
+    backbone = SOFT(**{'arch': 'tiny', **options})
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_pretrained(backbone, path)
+    assert str(error.value).startswith(path) and '\n' not in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
+
+
+@pytest.mark.parametrize('arch, remedy', [('tiny-24-p16', 'tiny-12-p16'), ('tiny-12-p8', 'tiny-12-p16')])
+def test_other_sizes_of_sima(tmp_path, arch, remedy):
+    path = saved(tmp_path / 'x.pth', published_state_dict('sima_tiny_12_p16'))
+    with pytest.raises(CheckpointError, match=f"write arch='{remedy}'"):
+        load_pretrained(SimAXCiT(arch, out_indices=(-1, )), path)
+
+
+def test_blocks_that_are_not_built_may_be_missing(tmp_path):
+    """A detector's file has fewer blocks than the arch of its backbone says."""
+    published = weights_of(SimAXCiT(XCIT, out_indices=(0, 1)))
+    backbone = SimAXCiT(XCIT, out_indices=(0, 1))
+    load_pretrained(backbone, saved(tmp_path / 'x.pth', published))
+    assert loaded(backbone, published)
+
+
+def classifier(path=None):
+    """An ImageClassifier with a small backbone and ten classes, through ``mmpretrain.get_model``."""
+    get_model = pytest.importorskip('mmpretrain').get_model
+    backbone = dict(type='mmsoft.SOFT', arch=FOUR_STAGES, out_type='cls_token')
+    head = dict(type='LinearClsHead', num_classes=10, in_channels=64)
+    return get_model(Config(dict(model=dict(type='ImageClassifier', backbone=backbone, head=head))), pretrained=path)
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_classifiers_load_every_form_head_included(tmp_path, form):
+    published = weights_of(SOFT(FOUR_STAGES))
+    model = classifier(FORMS[form](tmp_path / 'x.pth', published))
+    assert loaded(model.backbone, published)
+    if form != 'our backbone alone':
+        assert torch.equal(model.head.fc.weight, published['head.weight'])
+        assert torch.equal(model.head.fc.bias, published['head.bias'])
+
+
+def test_classifiers_load_their_own_state_as_ever(log):
+    model, other = classifier(), classifier()
+    state_dict = model.state_dict()
+    assert str(other.load_state_dict(state_dict)) == '<All keys matched successfully>'
+    unexpected = other.load_state_dict({**state_dict, 'backbone.x': torch.ones(1)}, strict=False).unexpected_keys
+    assert unexpected == ['backbone.x']
+    missing = other.load_state_dict({'head.fc.bias': torch.ones(10)}, strict=False).missing_keys
+    assert 'backbone.norm.weight' in missing and 'head.fc.bias' not in missing
+    nested = torch.nn.ModuleDict(dict(student=model))
+    assert str(nested.load_state_dict(nested.state_dict())) == '<All keys matched successfully>'
+    assert not log
+
+
+@pytest.mark.parametrize('weights, message', [
+    ({'backbone.conv1.weight': torch.ones(2), 'head.fc.weight': torch.ones(2)}, 'another network'),
+    (weights_of(SOFT(SMALL, out_indices=(0, 1))), "where the backbone has"),
+], ids=['resnet', 'size'])
+def test_classifiers_refuse_wrong_networks(tmp_path, weights, message):
+    with pytest.raises(CheckpointError, match=message):
+        classifier(saved(tmp_path / 'x.pth', dict(state_dict=weights)))
+
+
+def test_other_files_go_to_the_loader_of_mmengine(tmp_path):
+    content = dict(state_dict={'layer1.weight': torch.ones(1)}, state_dict_ema={'layer1.weight': torch.zeros(1)}, epoch=3)
+    other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
+    assert set(other) == set(content)
+    published = write_timm_file(tmp_path / 'y.pth', weights_of(SOFT(FOUR_STAGES)))
+    assert set(CheckpointLoader.load_checkpoint(published)) == {'state_dict'}
+    with pytest.raises(FileNotFoundError):
+        CheckpointLoader.load_checkpoint(str(tmp_path / 'z.pth'))
+    cut = tmp_path / 'cut.pth'
+    cut.write_bytes(Path(published).read_bytes()[:-100000])
+    with pytest.raises(CheckpointError, match='damaged or cut off'):
+        CheckpointLoader.load_checkpoint(str(cut))
+
+
+def test_addresses_are_downloaded_once(tmp_path, monkeypatch):
+    published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    calls = []
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, published))
+    for _ in range(2):
+        backbone = SOFT(SMALL, out_indices=(0, 1))
+        load_pretrained(backbone, 'https://host.invalid/a/soft.pth?download=1')
+        assert loaded(backbone, published)
+    assert len(calls) == 1 and (tmp_path / 'hub/checkpoints/soft.pth').exists()
+
+
+def test_sync_batch_norm_files_fit(tmp_path):
+    published = weights_of(SOFT(SMALL, out_indices=(0, 1), norm_cfg=dict(type='SyncBN')))
+    backbone = SOFT(SMALL, out_indices=(0, 1))
+    load_pretrained(backbone, saved(tmp_path / 'x.pth', published))
+    assert loaded(backbone, published)

@@ -1,0 +1,106 @@
+"""tools/convert_checkpoint.py, as one runs it."""
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / 'tests/data'), str(ROOT / 'tools')]
+import convert_checkpoint  # noqa: E402
+from published import published_state_dict, write_timm_file  # noqa: E402
+
+from mmsoft.checkpoint import read_checkpoint, select_state_dict  # noqa: E402
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the tool; gives its exit code, output and complaint."""
+
+    def run(*args):
+        monkeypatch.setattr(sys, 'argv', ['convert_checkpoint.py', *map(str, args)])
+        code = convert_checkpoint.main()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture(scope='module')
+def published():
+    return published_state_dict('soft_tiny')
+
+
+@pytest.fixture(scope='module')
+def source(tmp_path_factory, published):
+    return write_timm_file(tmp_path_factory.mktemp('source') / 'soft_tiny.pth', published)
+
+
+@pytest.mark.parametrize('ours', ['ours.pth', 'ours.safetensors'])
+@pytest.mark.parametrize('back', ['back.pth', 'back.safetensors'])
+def test_round_trip_keeps_every_bit(run, tmp_path, source, published, ours, back):
+    code, out, _ = run(source, tmp_path / ours)
+    assert code == 0 and out.count('\n') == 1 and '183 tensors of soft under our names, from state_dict_ema' in out
+    state_dict, entry = select_state_dict(read_checkpoint(tmp_path / ours))
+    assert {'backbone.stages.3.blocks.1.attn.qkv.bias', 'head.fc.weight'} < set(state_dict)
+    assert entry == ('state_dict' if ours.endswith('.pth') else '')
+
+    assert run(tmp_path / ours, tmp_path / back, '--to', 'published')[0] == 0
+    state_dict, _ = select_state_dict(read_checkpoint(tmp_path / back))
+    assert set(state_dict) == set(published)
+    for name, tensor in published.items():
+        assert state_dict[name].dtype == tensor.dtype and torch.equal(state_dict[name], tensor)
+
+
+def test_safetensors_carry_their_format(run, tmp_path, source):
+    safetensors = pytest.importorskip('safetensors')
+    run(source, tmp_path / 'x.safetensors')
+    with safetensors.safe_open(str(tmp_path / 'x.safetensors'), framework='pt') as file:
+        assert file.metadata() == {'format': 'pt'}
+
+
+def test_sima_is_published_as_model(run, tmp_path):
+    source = write_timm_file(tmp_path / 'x.pth', published_state_dict('sima_tiny_12_p16'), 'model')
+    run(source, tmp_path / 'ours.pth')
+    run(tmp_path / 'ours.pth', tmp_path / 'back.pth', '--to', 'published')
+    assert set(read_checkpoint(tmp_path / 'back.pth')) == {'model'}
+
+
+def test_nothing_is_replaced_without_force(run, tmp_path, source):
+    target = tmp_path / 'x.pth'
+    target.write_bytes(b'precious')
+    code, out, err = run(source, target)
+    assert code == 2 and not out and err == f'{target} exists already; choose another name, or replace it with --force.\n'
+    assert target.read_bytes() == b'precious'
+    assert run(source, target, '--force')[0] == 0
+    assert 'state_dict' in read_checkpoint(target)
+
+
+COMPLAINTS = {
+    'itself': (lambda folder, source: (source, source, '--force'), 'is the checkpoint to convert itself'),
+    'itself, linked': (lambda folder, source: (source, link(folder / 'x.pth', source), '--force'), 'convert itself'),
+    'no folder': (lambda folder, source: (source, folder / 'a/x.pth'), 'in a folder that exists'),
+    'a folder': (lambda folder, source: (source, folder, '--force'), 'give the name of a file'),
+    'no source': (lambda folder, source: (folder / 'x.pth', folder / 'y.pth'), 'x.pth is not a file'),
+    'resnet': (lambda folder, source: (resnet(folder / 'x.pth'), folder / 'y.pth'), 'another network'),
+}
+
+
+def link(path, target):
+    path.symlink_to(target)
+    return path
+
+
+def resnet(path):
+    torch.save({'conv1.weight': torch.zeros(3)}, path)
+    return path
+
+
+@pytest.mark.parametrize('kind', COMPLAINTS)
+def test_complaints_are_one_sentence(run, tmp_path, source, kind):
+    make, message = COMPLAINTS[kind]
+    args = make(tmp_path, source)
+    before = Path(source).read_bytes(), sorted(tmp_path.iterdir())
+    code, out, err = run(*args)
+    assert code == 2 and not out and message in err and err.count('\n') == 1
+    assert (Path(source).read_bytes(), sorted(tmp_path.iterdir())) == before
