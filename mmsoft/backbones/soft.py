@@ -7,6 +7,7 @@ from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.layers import MultiheadAttention, PostNormBlock, PreNormBlock, SOFTAttention, conv_norm_act, resize_pos_embed
+from mmsoft.ops import INVERSE_METHODS
 from mmsoft.registry import MODELS
 from .base import BaseBackbone
 
@@ -41,7 +42,7 @@ class SOFT(BaseBackbone):
             cost is then linear in the number of tokens. The weights are the same.
         bottleneck_size (int): Rows and columns of a fixed bottleneck: 6, 7, 8, 9 in Table 7.
         newton_iterations (int): Steps of the Newton–Raphson inverse.
-        inverse (str): ``'newton'``, ``'closed_form'`` or ``'auto'``, see :func:`mmsoft.ops.inverse_product`.
+        inverse (str): A key of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
         in_channels (int): Channels of the image.
         img_size (int): Side of the images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
@@ -97,6 +98,11 @@ class SOFT(BaseBackbone):
                          frozen_stages, norm_eval, with_cp, init_cfg)
         _check_choice('last_stage', last_stage, ('softmax', 'soft'))
         _check_choice('bottleneck', bottleneck, ('ratio', 'fixed'))
+        _check_choice('inverse', inverse, tuple(INVERSE_METHODS))
+        if newton_iterations < 1:
+            raise ValueError(f'newton_iterations must be at least 1; got {newton_iterations}')
+        if not -1 <= frozen_stages <= len(depths):
+            raise ValueError(f'frozen_stages must lie between -1 and {len(depths)}; got {frozen_stages}')
         attn_cfg = dict(
             norm=attention_norm,
             iterations=newton_iterations,
@@ -120,6 +126,7 @@ class SOFT(BaseBackbone):
                     with_cp=with_cp))
             in_channels = dims
         self.norm = nn.LayerNorm(dims, eps=1e-6) if last else None
+        self.train()  # freezes before an optimizer or a distributed wrapper looks at the parameters
 
     @property
     def embed_dims(self) -> List[int]:

@@ -1,6 +1,6 @@
 """Bottleneck tokens of SOFT: how the n queries become m."""
 from functools import partial
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -23,13 +23,15 @@ class BottleneckTokens(BaseModule):
             smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
 
     Raises:
-        ValueError: If ``sampling`` is unknown.
+        ValueError: If ``sampling`` is unknown or ``size`` less than 1.
     """
 
     def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None) -> None:
         super().__init__()
         if sampling != 'conv' and sampling not in SAMPLINGS:
             raise ValueError(f'unknown sampling {sampling!r}; choose one of conv, {", ".join(SAMPLINGS)}')
+        if size is not None and size < 1:
+            raise ValueError(f'bottleneck_size must be at least 1; got {size}')
         self.ratio = ratio
         self.size = size
         self.conv = nn.Conv2d(embed_dims, embed_dims, ratio, ratio, bias=False) if sampling == 'conv' else None
@@ -39,11 +41,10 @@ class BottleneckTokens(BaseModule):
 
     def forward(self, q: Tensor) -> Tensor:
         """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
-        height, width = q.shape[-2:]
-        bottom, right = -height % self.ratio, -width % self.ratio
+        (bottom, row_stride), (right, column_stride) = map(self._cover, q.shape[-2:])
+        stride = (row_stride, column_stride)
         if bottom or right:
             q = F.pad(q, (0, right, 0, bottom), mode='replicate')
-        stride = self._stride(*q.shape[-2:])
         if self.conv is not None:
             tokens = F.conv2d(q, self.conv.weight, stride=stride)
         else:
@@ -52,11 +53,13 @@ class BottleneckTokens(BaseModule):
             tokens = F.adaptive_avg_pool2d(tokens, [min(self.size, extent) for extent in tokens.shape[-2:]])
         return self.act(self.norm(tokens.flatten(2).transpose(1, 2)))
 
-    def _stride(self, height: int, width: int):
-        if self.size is None:
-            return self.ratio, self.ratio
-        steps = max(self.size - 1, 1)
-        return tuple(max(1, min(self.ratio, (extent - self.ratio) // steps)) for extent in (height, width))
+    def _cover(self, extent: int) -> Tuple[int, int]:
+        """Padding and stride with which the windows reach every token of one side."""
+        whole = extent + -extent % self.ratio
+        stride = self.ratio
+        if self.size is not None:
+            stride = max(1, min(stride, (whole - self.ratio) // max(self.size - 1, 1)))
+        return whole + (self.ratio - whole) % stride - extent, stride
 
 
 def _average(q: Tensor, ratio: int, stride, training: bool) -> Tensor:

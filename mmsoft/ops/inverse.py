@@ -159,8 +159,9 @@ def _has_converged(matrix: Tensor, alpha: Tensor, iterations: int) -> Tensor:
     factorisation. The largest, bounded by the largest row sum, must stay clear of αλ² = 2, where nothing converges.
     """
     least = (_CONVERGED / (2.0**iterations * alpha)).sqrt()
+    most = 2 - max(0.01, _CONVERGED / 2.0**iterations)
     info = torch.linalg.cholesky_ex(matrix - least * torch.eye(matrix.size(-1)).to(matrix)).info
-    return (info == 0) & (alpha.flatten() * matrix.sum(-1).amax(-1).square() < 1.99)
+    return (info == 0) & (alpha.flatten() * matrix.sum(-1).amax(-1).square() < most)
 
 
 def _choose(matrix: Tensor, alpha: Tensor, iterations: int) -> Apply:
