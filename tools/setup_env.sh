@@ -9,63 +9,136 @@ VENV=.venv
 STAMPS=$VENV/stamps
 R=requirements
 
-die() { echo "mmsoft setup: $*" >&2; exit 1; }
+say() { echo "mmsoft setup: $*"; }
+die() { say "$*" >&2; exit 1; }
 
-version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+# Prints the version of an interpreter and its path outside virtual environments, which outlives $VENV.
+probe() {
+    "$1" -c 'import sys; print("%d.%d %s" % (sys.version_info[:2] + (getattr(sys, "_base_executable", ""),)))' 2>/dev/null
+}
 
 supported() { case "$1" in 3.9 | 3.10 | 3.11) return 0 ;; *) return 1 ;; esac }
 
 choose_python() {
-    if [ -n "${PYTHON:-}" ]; then
-        found=$(version_of "$PYTHON") || die "PYTHON=$PYTHON does not run; give a Python 3.9, 3.10 or 3.11 interpreter."
-        supported "$found" || die "PYTHON=$PYTHON is Python $found, but the pinned stack needs 3.9, 3.10 or 3.11."
-        return
-    fi
-    for PYTHON in "$VENV/bin/python" python3 python3.11 python3.10 python3.9; do
-        found=$(version_of "$PYTHON") && supported "$found" && return
+    local candidates=("$VENV/bin/python" python3 python3.11 python3.10 python3.9) candidate
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
+        read -r VERSION BASE < <(probe "$candidate") && supported "$VERSION" && return
     done
-    die "no Python 3.9, 3.10 or 3.11 was found on PATH; install one or name it, as in: PYTHON=/path/to/python3.11 make setup"
+    [ -n "${PYTHON:-}" ] ||
+        die "no Python 3.9, 3.10 or 3.11 was found on PATH; install one or name it, as in: PYTHON=/path/to/python3.11 make setup"
+    [ -n "$VERSION" ] || die "PYTHON=$PYTHON does not run; give a Python 3.9, 3.10 or 3.11 interpreter."
+    die "PYTHON=$PYTHON is Python $VERSION, but the pinned stack needs 3.9, 3.10 or 3.11."
 }
 
-check_build_tools() {
-    command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null ||
-        die "no C++ compiler was found (mmcv's operators are compiled); install one, for example the package g++ or build-essential, or set CXX."
-    "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' ||
-        die "the C headers of $PYTHON are missing (mmcv's operators are compiled); install them, for example the package python$found-dev."
-    "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
-        die "$PYTHON cannot create virtual environments; install its venv module, for example the package python$found-venv."
+check_venv_tools() {
+    "$BASE" -c 'import venv, ensurepip' 2>/dev/null ||
+        die "$BASE cannot create virtual environments; install its venv module, for example the package python$VERSION-venv."
 }
+
+check_compiler() {
+    local compiler
+    for compiler in c++ g++ clang++; do
+        command -v "$compiler" >/dev/null && break
+    done
+    export CXX=${CXX:-$compiler}
+    command -v "${CXX%% *}" >/dev/null ||
+        die "no C++ compiler was found (mmcv's operators are compiled); install one, for example the package g++ or build-essential, or set CXX."
+    echo '#include <filesystem>' | $CXX -std=c++17 -x c++ -fsyntax-only - 2>/dev/null ||
+        die "$CXX does not compile C++17 (mmcv's operators need it); install GCC 9 or newer, or set CXX."
+    "$BASE" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' ||
+        die "the C headers of $BASE are missing (mmcv's operators are compiled); install them, for example the package python$VERSION-dev."
+}
+
+# stamp NAME [FILE...]: the file that says NAME is done; it changes with the contents of the files
+stamp() { echo "$STAMPS/$1.$(cat /dev/null "${@:2}" | cksum | cut -d' ' -f1)"; }
 
 # step NAME FILES... -- COMMAND...: runs COMMAND unless it has already succeeded with these FILES
 step() {
-    local name=$1 files=() stamp
+    local name=$1 files=() mark
     shift
     while [ "$1" != -- ]; do files+=("$1"); shift; done
     shift
-    stamp=$STAMPS/$name.$(cat /dev/null "${files[@]+"${files[@]}"}" | cksum | cut -d' ' -f1)
-    [ -e "$stamp" ] && return
-    echo "mmsoft setup: $name"
+    mark=$(stamp "$name" "${files[@]}")
+    [ -e "$mark" ] && return
+    say "$name"
+    STEP=$name
     "$@"
     rm -f "$STAMPS/$name".*
-    touch "$stamp"
+    touch "$mark"
+}
+
+create_venv() {
+    rm -rf $VENV
+    "$BASE" -m venv $VENV
+    mkdir $STAMPS
+    pwd >$STAMPS/created
 }
 
 pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check -c $R/pinned.txt "$@"; }
 
-create_venv() { rm -rf $VENV; "$PYTHON" -m venv $VENV; mkdir -p $STAMPS; }
+# pip copies a distribution's files first and its INSTALLER last: without one it was interrupted, and pip would take
+# what there is for the whole.
+forget_interrupted() {
+    local info
+    for info in $VENV/lib/python*/site-packages/*.dist-info; do
+        [ -e "$info/INSTALLER" ] || rm -rf "$info"
+    done
+}
 
-choose_python
-if [ "$(version_of $VENV/bin/python || true)" != "$found" ] || [ ! -e $STAMPS/created ]; then
-    check_build_tools
-    echo "mmsoft setup: creating $VENV with Python $found; the whole setup takes about 15 minutes the first time"
-    create_venv
-    touch $STAMPS/created
+install_torch() { pip_install -r $R/build.txt torch torchvision numpy; }
+
+compile_mmcv() {
+    # CUDA operators need the toolkit; without it they are compiled for the CPU, also beside a GPU.
+    command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || local -x CUDA_VISIBLE_DEVICES=
+    # The output goes through unfiltered (-v) so that the longest step shows that it moves.
+    MMCV_WITH_OPS=1 MAX_JOBS="${MAX_JOBS:-$(nproc 2>/dev/null || echo 2)}" pip_install --no-build-isolation -v "$@" mmcv
+}
+
+mmcv_loads() {
+    "$VENV/bin/python" -c 'import ctypes, glob, sys, torch; ctypes.CDLL(glob.glob(sys.prefix + "/lib/*/site-packages/mmcv/_ext*.so")[0])' 2>/dev/null
+}
+
+# Compiled on every machine, because no ready wheel fits; pip keeps the wheel it builds in its cache.
+install_mmcv() {
+    compile_mmcv
+    mmcv_loads && return
+    say "the operators found in pip's cache were compiled for another torch; compiling them anew"
+    compile_mmcv --no-cache-dir --force-reinstall --no-deps
+    mmcv_loads || die "mmcv's compiled operators do not load; the output above may say why."
+}
+
+install_libraries() { pip_install -r $R/runtime.txt -r $R/mminstall.txt -r $R/optional.txt -r $R/tests.txt ftfy regex; }
+
+check_opencv() {
+    "$VENV/bin/python" -c 'import cv2' ||
+        die "OpenCV does not load, the line above says why; on Debian and Ubuntu the packages libgl1 and libglib2.0-0 are what it needs."
+}
+
+install_mim() { pip_install -r $R/mim.txt && pip_install --no-deps openmim; }
+
+install_mmsoft() { pip_install --no-build-isolation --no-deps -e .; }
+
+# A second setup in this folder waits for the first.
+if command -v flock >/dev/null; then
+    exec 9<tools/setup_env.sh
+    flock -n 9 || { say "another setup is at work here; waiting for it"; flock 9; }
 fi
 
-step torch $R/pinned.txt $R/build.txt -- pip_install -r $R/build.txt torch torchvision numpy
-# Compiled on every machine, because no ready wheel fits; pip keeps the wheel it builds in its cache.
-# The output goes through unfiltered (-v) so that the longest step shows that it moves.
-step mmcv $R/pinned.txt $R/build.txt -- env MMCV_WITH_OPS=1 MAX_JOBS="${MAX_JOBS:-$(nproc)}" \
-    "$VENV/bin/python" -m pip install --disable-pip-version-check -c $R/pinned.txt --no-build-isolation -v mmcv
-step libraries $R/*.txt -- pip_install -r $R/runtime.txt -r $R/mminstall.txt -r $R/optional.txt -r $R/tests.txt ftfy regex
-step mmsoft setup.py $R/*.txt -- pip_install --no-build-isolation --no-deps -e .
+choose_python
+if [ "$(probe $VENV/bin/python | cut -d' ' -f1)" != "$VERSION" ] || [ "$(cat $STAMPS/created 2>/dev/null)" != "$PWD" ]; then
+    check_venv_tools
+    check_compiler
+    say "creating $VENV with Python $VERSION; the whole setup takes about 15 minutes the first time"
+    create_venv
+fi
+[ -e "$(stamp mmcv $R/pinned.txt $R/build.txt)" ] || check_compiler
+trap '[ $? = 0 ] || say "stopped at the step ${STEP:-check}; the same command goes on from there" >&2' EXIT
+forget_interrupted
+
+step torch $R/pinned.txt $R/build.txt -- install_torch
+step mmcv $R/pinned.txt $R/build.txt -- install_mmcv
+step libraries $R/*.txt -- install_libraries
+step opencv $R/pinned.txt -- check_opencv
+step mim $R/pinned.txt $R/mim.txt -- install_mim
+step mmsoft setup.py mmsoft/version.py $R/*.txt -- install_mmsoft
