@@ -1,0 +1,6 @@
+"""SOFT-Large, without attention normalisation, on ImageNet-1k, 300 epochs: top-1 83.1, 64M parameters (NeurIPS 2021).
+
+    tools/dist_train.sh configs/soft_large_plain_in1k.py 8
+"""
+_base_ = 'soft_large_in1k.py'
+model = dict(backbone=dict(attention_norm=False))

@@ -1,0 +1,6 @@
+"""SOFT-Tiny, without attention normalisation, on ImageNet-1k, 300 epochs: top-1 79.3, 13M parameters (NeurIPS 2021).
+
+    tools/dist_train.sh configs/soft_tiny_plain_in1k.py 8
+"""
+_base_ = 'soft_tiny_in1k.py'
+model = dict(backbone=dict(attention_norm=False))
