@@ -136,18 +136,18 @@ def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
 
     # Threads suffice, because NumPy and OpenCV do most of their work without the interpreter's lock.
     with ThreadPool() as pool:
-        for stream, (split, count) in enumerate([('train', parameters.train), ('val', parameters.val)]):
+        for stream, (split, count) in enumerate(dict(train=parameters.train, val=parameters.val).items()):
             documents = []
             for index, drawn in enumerate(pool.imap(partial(scene, stream), range(count))):
-                image_path = formats.image_path(split, index)
-                documents.append(formats.coco_scene(Path(image_path).name, drawn))
-                yield image_path, formats.jpeg(drawn.image)
-                yield formats.label_path(split, index), formats.png(drawn.semantic)
+                documents.append(formats.coco_scene(f'{index:06d}.jpg', drawn))
+                yield f'{formats.image_folder(split)}/{index:06d}.jpg', formats.jpeg(drawn.image)
+                yield f'{formats.label_folder(split)}/{index:06d}.png', formats.png(drawn.semantic)
             yield formats.coco_path(split), formats.coco_document(documents, CLASSES)
-        for stream, (split, count) in enumerate([('train', parameters.portraits), ('val', parameters.portraits // 4)], 2):
+        portraits = dict(train=parameters.portraits, val=parameters.portraits // 4)
+        for stream, (split, count) in enumerate(portraits.items(), start=2):
             for index, drawn in enumerate(pool.imap(partial(portrait, stream), range(count))):
                 name = CLASSES[index % len(CLASSES)]
-                yield formats.portrait_path(split, name, index), formats.jpeg(drawn.image)
+                yield f'{formats.portrait_folder(split)}/{name}/{index:06d}.jpg', formats.jpeg(drawn.image)
 
 
 def _read_manifest(root: Path) -> Optional[Manifest]:

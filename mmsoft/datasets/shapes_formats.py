@@ -15,27 +15,27 @@ import numpy as np
 
 from .shapes_scene import Instance, Scene
 
-_ADE20K = {'train': 'training', 'val': 'validation'}
+_ADE20K = dict(train='training', val='validation')
 
 
-def image_path(split: str, index: int) -> str:
-    """Where a scene's picture is, below the root."""
-    return f'images/{_ADE20K[split]}/{index:06d}.jpg'
+def image_folder(split: str) -> str:
+    """Where the pictures of a split, ``train`` or ``val``, are below the root."""
+    return f'images/{_ADE20K[split]}'
 
 
-def label_path(split: str, index: int) -> str:
-    """Where a scene's semantic labels are, below the root."""
-    return f'annotations/{_ADE20K[split]}/{index:06d}.png'
+def label_folder(split: str) -> str:
+    """Where the semantic labels of a split are below the root."""
+    return f'annotations/{_ADE20K[split]}'
 
 
 def coco_path(split: str) -> str:
-    """Where a split's instances are, below the root."""
+    """Where the instances of a split are below the root."""
     return f'annotations/{split}.json'
 
 
-def portrait_path(split: str, name: str, index: int) -> str:
-    """Where a picture of a single object of the class is, below the root."""
-    return f'imagenet/{split}/{name}/{index:06d}.jpg'
+def portrait_folder(split: str) -> str:
+    """Where the pictures of single objects of a split are below the root, in a folder for each class."""
+    return f'imagenet/{split}'
 
 
 def jpeg(image: np.ndarray) -> bytes:

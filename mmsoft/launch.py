@@ -1,0 +1,198 @@
+"""Trains and tests a config of any of the three hosts, as the command lines in tools/ do."""
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+import torch
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.logging import print_log
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner, find_latest_checkpoint
+
+from .amp import CPUAmpOptimWrapper
+from .config import LOADERS, load_config, map_dicts, type_name, without_pretrained
+from .datasets.shapes import ensure_shapes
+from .demo import on_shapes, retarget
+from .errors import UsageError
+from .preflight import check_checkpoint, check_data, check_pretrained
+from .testing import augment_test, draw_predictions, save_predictions
+
+Options = Optional[Dict[str, Any]]
+
+
+def train(config: str,
+          work_dir: Optional[str] = None,
+          amp: bool = False,
+          auto_scale_lr: bool = False,
+          resume: Optional[str] = None,
+          cfg_options: Options = None,
+          launcher: str = 'none',
+          demo_data: bool = False,
+          from_scratch: bool = False) -> None:
+    """Trains a model, and evaluates it on the way.
+
+    Args:
+        config: Path of the config.
+        work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
+        amp: Whether to compute in half precision, on a CPU in bfloat16.
+        auto_scale_lr: Whether to scale the learning rate with the batch size.
+        resume: A checkpoint to go on from, or ``'auto'`` for the latest of the work directory, if there is one.
+        cfg_options: Settings by dotted keys that override all others.
+        launcher: How the processes of distributed training were started: none, pytorch, slurm or mpi.
+        demo_data: Whether to train on the generated shapes instead of the config's data.
+        from_scratch: Whether to start from random weights instead of the config's pretrained ones.
+
+    Raises:
+        UsageError: If files are missing or options do not fit, before any model is built.
+    """
+    cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'train_dataloader', 'val_dataloader')
+    if from_scratch:
+        cfg = without_pretrained(cfg)
+    if auto_scale_lr:
+        if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
+            raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size that '
+                             'its learning rate is meant for.')
+        cfg.auto_scale_lr.enable = True
+    if amp:
+        _enable_amp(cfg)
+    if resume:
+        _resume(cfg, resume)
+    check_pretrained(cfg)
+    _runner(cfg).train()
+
+
+def test(config: str,
+         checkpoint: str,
+         work_dir: Optional[str] = None,
+         out: Optional[str] = None,
+         show: bool = False,
+         show_dir: Optional[str] = None,
+         wait_time: float = 2,
+         tta: bool = False,
+         cfg_options: Options = None,
+         launcher: str = 'none',
+         demo_data: bool = False) -> Dict[str, float]:
+    """Evaluates a model.
+
+    Args:
+        config: Path of the config.
+        checkpoint: Path of the model's weights.
+        work_dir: Where logs go; ``work_dirs/`` and the config's name if None.
+        out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
+        show: Whether to show the predictions in a window.
+        show_dir: Where to save pictures of the predictions.
+        wait_time: Seconds for which the window shows a picture.
+        tta: Whether to merge predictions over several versions of each picture.
+        cfg_options: Settings by dotted keys that override all others.
+        launcher: How the processes of distributed testing were started: none, pytorch, slurm or mpi.
+        demo_data: Whether to test on the generated shapes instead of the config's data.
+
+    Returns:
+        Scores by their names.
+
+    Raises:
+        UsageError: If files are missing or options do not fit, before any model is built.
+    """
+    check_checkpoint(checkpoint)
+    cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'test_dataloader')
+    cfg.load_from, cfg.resume = checkpoint, False
+    if show or show_dir:
+        draw_predictions(cfg, show, show_dir, wait_time)
+    if tta:
+        augment_test(cfg)
+    if out:
+        save_predictions(cfg, out)
+    return _runner(cfg).test()
+
+
+def command_line(run: Callable[[], Any], when_interrupted: str) -> int:
+    """Runs a tool, and says in one sentence what its user has to mend.
+
+    Args:
+        run: The tool's work.
+        when_interrupted: What to say after Ctrl-C.
+
+    Returns:
+        The exit code: 0, 2 after a :class:`UsageError`, 130 after Ctrl-C.
+    """
+    try:
+        run()
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f'\n{when_interrupted}', file=sys.stderr)
+        return 130
+    return 0
+
+
+def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool,
+             *loaders: str) -> Config:
+    """The config with all that training and testing have in common, and its data made sure of."""
+    cfg = load_config(config)
+    options = options or {}
+    if demo_data:
+        cfg = retarget(cfg, options.get('train_cfg.max_epochs'), options.get('train_cfg.max_iters'))
+    try:
+        cfg.merge_from_dict(options)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f'--cfg-options do not fit {config}: {error.args[0]}') from error
+    if on_shapes(cfg):
+        ensure_shapes()
+    else:
+        check_data(cfg, *loaders)
+    cfg.launcher = launcher
+    cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
+    if cfg.default_scope == 'mmpretrain':
+        for name in LOADERS:
+            for key, value in dict(pin_memory=True, collate_fn=dict(type='default_collate')).items():
+                if cfg.get(name):
+                    cfg[name].setdefault(key, value)
+    return cfg
+
+
+def _enable_amp(cfg: Config) -> None:
+    wrapper = cfg.optim_wrapper.setdefault('type', 'OptimWrapper')
+    if wrapper not in ('OptimWrapper', 'AmpOptimWrapper'):
+        raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper}; leave --amp out.')
+    cfg.optim_wrapper.type = 'AmpOptimWrapper'
+    cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+
+
+def _resume(cfg: Config, resume: str) -> None:
+    if resume == 'auto':
+        resume = find_latest_checkpoint(cfg.work_dir)
+        if resume is None:
+            print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
+            return
+    check_checkpoint(resume)
+    cfg.load_from, cfg.resume = resume, True
+
+
+def _runner(cfg: Config) -> Runner:
+    if get_device() == 'cpu':
+        _fit_to_cpu(cfg)
+    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+
+
+def _fit_to_cpu(cfg: Config) -> None:
+    """Replaces what a CPU cannot do, and what mmengine takes for granted on several processes."""
+    wrapper = cfg.get('optim_wrapper')
+    if wrapper and type_name(wrapper) == 'AmpOptimWrapper':
+        for key in ('loss_scale', 'dtype', 'use_fsdp'):
+            wrapper.pop(key, None)
+        wrapper.type = CPUAmpOptimWrapper.__name__
+    if cfg.launcher == 'none':
+        return
+    if cfg.launcher != 'pytorch':
+        raise UsageError(f'--launcher {cfg.launcher} needs GPUs, and none is visible; several processes on CPUs are '
+                         'started by tools/dist_train.sh.')
+    # mmengine's own start of PyTorch's launcher selects a GPU first.
+    torch.distributed.init_process_group('gloo')
+    cfg.model_wrapper_cfg = dict(
+        type='MMDistributedDataParallel',
+        device_ids=None,
+        broadcast_buffers=False,
+        find_unused_parameters=cfg.get('find_unused_parameters', False))
+    cfg.model = map_dicts(cfg.model, lambda part: dict(part, type='BN') if type_name(part) == 'SyncBN' else part)
