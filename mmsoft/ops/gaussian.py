@@ -1,4 +1,9 @@
-"""The Gaussian kernel of two token sets, and its product with values, streamed over the longer set."""
+r"""The Gaussian kernel of two token sets, and its product with values, streamed over the longer set.
+
+The squared norms are folded into the tokens, :math:`x' = (x, -\frac12\|x\|^2, 1)` and
+:math:`y' = (y, 1, -\frac12\|y\|^2)`, so that the kernel is the exponential of one product,
+:math:`\exp(-\frac12 \|x - y\|^2) = \exp(x' \cdot y')`.
+"""
 from typing import Iterator, Optional, Tuple
 
 import torch
@@ -19,20 +24,16 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
         y (Tensor): Tokens of shape (..., m, d), same leading dimensions.
 
     Returns:
-        Tensor: Kernel matrix of shape (..., n, m), values in (0, 1].
+        Tensor: Kernel matrix of shape (..., n, m), values in (0, 1] up to rounding.
     """
-    half_x = x.square().sum(-1).mul(0.5).unsqueeze(-1)
-    half_y = y.square().sum(-1).mul(0.5).unsqueeze(-2)
-    return (x @ y.transpose(-2, -1) - half_x - half_y).clamp(max=0).exp()
+    x, y = fold_norms(x, y)
+    return _Exp.apply(x @ y.mT)
 
 
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor, tile_elements: Optional[int] = None) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    The n×m matrix is never held: it is made tile by tile along its longer side, in the forward pass and, from ``x``,
-    ``y`` and ``b`` alone, again in the backward pass. With :math:`W = K \odot (G b^\top)` for the output's gradient
-    G, the exact gradients are :math:`\partial b = K^\top G`, :math:`\partial x = W y - \mathrm{diag}(W 1) \, x` and
-    :math:`\partial y = W^\top x - \mathrm{diag}(W^\top 1) \, y`.
+    The n×m matrix is never held, see :func:`exp_product`.
 
     Args:
         x (Tensor): Tokens of shape (..., n, d), float32 or float64.
@@ -44,23 +45,57 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor, tile_elements: Optional[in
     Returns:
         Tensor: Shape (..., n, c).
     """
+    return exp_product(*fold_norms(x, y), b, tile_elements)
+
+
+def fold_norms(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
+    """Tokens of shape (..., n, d) and (..., m, d) with their norms folded in: (..., n, d + 2) and (..., m, d + 2)."""
+    half_x, half_y = (t.square().sum(-1, keepdim=True) * -0.5 for t in (x, y))
+    return torch.cat([x, half_x, torch.ones_like(half_x)], -1), torch.cat([y, torch.ones_like(half_y), half_y], -1)
+
+
+def exp_product(x: Tensor, y: Tensor, b: Tensor, tile_elements: Optional[int] = None) -> Tensor:
+    r"""Product with an exponential of inner products, :math:`O_i = \sum_j \exp(x_i \cdot y_j) \, b_j`.
+
+    The matrix :math:`K = \exp(x y^\top)` is made tile by tile along its longer side, in the forward pass and, from
+    ``x``, ``y`` and ``b`` alone, again in the backward pass. With :math:`W = K \odot (G b^\top)` for the output's
+    gradient G, the exact gradients are :math:`\partial x = W y`, :math:`\partial y = W^\top x` and
+    :math:`\partial b = K^\top G`.
+
+    Arguments and result are those of :func:`gaussian_product`, norms folded in.
+    """
     lead = x.shape[:-1]
     x, y, b = (t.reshape(-1, *t.shape[-2:]) for t in (x, y, b))
     if tile_elements is None:
         tile_elements = TILE_ELEMENTS.get(x.device.type, TILE_ELEMENTS['cuda'])
-    return _GaussianProduct.apply(x, y, b, tile_elements).reshape(*lead, b.size(-1))
+    return _ExpProduct.apply(x, y, b, tile_elements).reshape(*lead, b.size(-1))
 
 
-class _GaussianProduct(torch.autograd.Function):
-    """:func:`gaussian_product` on (g, n, d), (g, m, d) and (g, m, c)."""
+class _Exp(torch.autograd.Function):
+    """In-place exponential of a product that nothing else needs."""
+
+    @staticmethod
+    def forward(ctx, exponent: Tensor) -> Tensor:
+        ctx.mark_dirty(exponent)
+        ctx.save_for_backward(exponent.exp_())
+        return exponent
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        kernel, = ctx.saved_tensors
+        return grad * kernel
+
+
+class _ExpProduct(torch.autograd.Function):
+    """:func:`exp_product` on (g, n, d), (g, m, d) and (g, m, c)."""
 
     @staticmethod
     def forward(ctx, x: Tensor, y: Tensor, b: Tensor, tile_elements: int) -> Tensor:
         ctx.save_for_backward(x, y, b)
         ctx.tile_elements = tile_elements
-        out = torch.zeros_like(x[..., :1]).expand(-1, -1, b.size(-1)).contiguous()
-        for g, i, j in _tiles(x, y, tile_elements):
-            out[g, i] += _kernel(x[g, i], y[g, j]) @ b[g, j]
+        out = x.new_zeros(x.size(0), x.size(1), b.size(2))
+        for rows, columns in _tiles(x, y, tile_elements):
+            out[rows].baddbmm_(_kernel(x[rows], y[columns]), b[columns])
         return out
 
     @staticmethod
@@ -69,33 +104,31 @@ class _GaussianProduct(torch.autograd.Function):
         x, y, b = ctx.saved_tensors
         dx, dy, db = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(b)
         with no_autocast(x.device.type):
-            for g, i, j in _tiles(x, y, ctx.tile_elements):
-                xi, yj, bj, grad_i = x[g, i], y[g, j], b[g, j], grad[g, i]
-                kernel = _kernel(xi, yj)
-                db[g, j] += kernel.transpose(1, 2) @ grad_i
-                weight = kernel.mul_(grad_i @ bj.transpose(1, 2))
-                dx[g, i] += weight @ yj - weight.sum(2, keepdim=True) * xi
-                dy[g, j] += weight.transpose(1, 2) @ xi - weight.sum(1).unsqueeze(2) * yj
+            for rows, columns in _tiles(x, y, ctx.tile_elements):
+                kernel = _kernel(x[rows], y[columns])
+                db[columns].baddbmm_(kernel.mT, grad[rows])
+                weight = kernel.mul_(grad[rows] @ b[columns].mT)
+                dx[rows].baddbmm_(weight, y[columns])
+                dy[columns].baddbmm_(weight.mT, x[rows])
         return dx, dy, db, None
 
 
 def _kernel(x: Tensor, y: Tensor) -> Tensor:
-    """:func:`gaussian_kernel` of (g, n, d) and (g, m, d): one product, the rest in place."""
-    half_y = y.square().sum(2).mul_(-0.5).unsqueeze(1)
-    kernel = torch.baddbmm(half_y, x, y.transpose(1, 2))
-    return kernel.sub_(x.square().sum(2, keepdim=True).mul_(0.5)).clamp_(max=0).exp_()
+    return (x @ y.mT).exp_()
 
 
-def _tiles(x: Tensor, y: Tensor, elements: int) -> Iterator[Tuple[slice, slice, slice]]:
-    """Slices (group, rows, columns) that tile g kernel matrices of n×m: whole matrices, or runs of the longer side."""
+def _tiles(x: Tensor, y: Tensor, elements: int) -> Iterator[Tuple[tuple, tuple]]:
+    """Indices of x's and y's tokens that tile g matrices of n×m: whole matrices, or runs of the longer side."""
     groups, n, m = x.size(0), x.size(1), y.size(1)
+    whole = slice(None)
     if n * m <= elements:
         step = elements // (n * m)
-        for g in range(0, groups, step):
-            yield slice(g, g + step), slice(None), slice(None)
+        for start in range(0, groups, step):
+            yield (slice(start, start + step), whole), (slice(start, start + step), whole)
         return
     step = max(1, elements // min(n, m))
     for g in range(groups):
+        group = slice(g, g + 1)
         for start in range(0, max(n, m), step):
-            long = slice(start, start + step)
-            yield slice(g, g + 1), long if n >= m else slice(None), slice(None) if n >= m else long
+            run = slice(start, start + step)
+            yield (group, run if n >= m else whole), (group, whole if n >= m else run)

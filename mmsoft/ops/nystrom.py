@@ -2,7 +2,7 @@
 import torch
 from torch import Tensor
 
-from .gaussian import gaussian_kernel, gaussian_product
+from .gaussian import exp_product, fold_norms, gaussian_kernel
 from .inverse import inverse_product
 from .precision import at_least_float32
 
@@ -22,9 +22,10 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
     """
     kernel = gaussian_kernel(bottleneck, bottleneck)
-    y = gaussian_product(bottleneck, q, v)
+    tokens, landmarks = fold_norms(q, bottleneck)
+    y = exp_product(landmarks, tokens, v)
     z = inverse_product(_ridge(kernel), y, soft_alpha(kernel.detach()), iterations, inverse)
-    return gaussian_product(q, bottleneck, z)
+    return exp_product(tokens, landmarks, z)
 
 
 @at_least_float32
@@ -39,9 +40,10 @@ def soft_norm_attention(q: Tensor,
     """
     kernel = gaussian_kernel(bottleneck, bottleneck)
     scale = kernel.sum(-1, keepdim=True).rsqrt()
-    y = scale * gaussian_product(bottleneck, q, v)
+    tokens, landmarks = fold_norms(q, bottleneck)
+    y = scale * exp_product(landmarks, tokens, v)
     z = scale * inverse_product(kernel, y, soft_norm_alpha(kernel.detach()), iterations, inverse)
-    return gaussian_product(q, bottleneck, z)
+    return exp_product(tokens, landmarks, z)
 
 
 def soft_alpha(kernel: Tensor) -> Tensor:
