@@ -1,0 +1,44 @@
+"""Layer-wise learning-rate decay for classifiers, detectors and segmenters alike."""
+from typing import List
+
+from mmengine.optim import DefaultOptimWrapperConstructor
+from torch import nn
+
+from mmsoft.registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """mmengine's constructor, with learning rates that decay from the heads down to the stem.
+
+    mmpretrain's constructor asks the whole model for ``get_layer_depth``, which only its classifiers have, and those of
+    mmdet and mmseg know the layers of a few backbones by name; this one asks the backbone, in every host. All other
+    options of ``paramwise_cfg`` are mmengine's, and ``layer_decay_rate`` multiplies whatever rate they give.
+
+    Args:
+        optim_wrapper_cfg (dict): As for mmengine's constructor.
+        paramwise_cfg (dict): As for mmengine's constructor, and ``layer_decay_rate`` (float): the factor from one
+            layer to the one before. Defaults to 1.
+
+    Example:
+        >>> optim_wrapper = dict(
+        ...     constructor='mmsoft.LayerDecayOptimWrapperConstructor',
+        ...     paramwise_cfg=dict(
+        ...         layer_decay_rate=0.8, norm_decay_mult=0., bias_decay_mult=0.,
+        ...         custom_keys={'pos_embed': dict(decay_mult=0.), 'cls_token': dict(decay_mult=0.)}))
+    """
+
+    def add_params(self, params: List[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:
+        """Adds the parameters of a module to the groups, in place; called once with the model, then with its parts."""
+        super().add_params(params, module, prefix, **kwargs)
+        if prefix:
+            return
+        backbone = getattr(module, 'backbone', None)
+        if not hasattr(backbone, 'get_layer_depth'):
+            raise TypeError(f'layer_decay_rate needs a backbone with get_layer_depth, as those of mmsoft have; '
+                            f'{type(module).__name__} has {type(backbone).__name__}')
+        rate = self.paramwise_cfg.get('layer_decay_rate', 1.)
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        for group in params:
+            layer, num_layers = backbone.get_layer_depth(names[group['params'][0]], 'backbone.')
+            group['lr'] = group.get('lr', self.base_lr) * rate**(num_layers - 1 - layer)

@@ -1,0 +1,73 @@
+"""Layer-wise learning-rate decay, the same through a classifier, a detector and a segmenter."""
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+
+CONFIGS = Path(__file__).parents[2] / 'configs'
+LR, DECAY, RATE = 1e-3, 0.05, 0.5
+OPTIM_WRAPPER = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY),
+    constructor='mmsoft.LayerDecayOptimWrapperConstructor',
+    paramwise_cfg=dict(
+        layer_decay_rate=RATE,
+        norm_decay_mult=0.,
+        bias_decay_mult=0.,
+        custom_keys={'pos_embed': dict(decay_mult=0.), 'cls_token': dict(decay_mult=0.)}))
+
+
+def settings(model):
+    """Learning rate and weight decay of each parameter, by its name."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups = build_optim_wrapper(model, OPTIM_WRAPPER).optimizer.param_groups
+    return {names[group['params'][0]]: (group['lr'], group['weight_decay']) for group in groups}
+
+
+@pytest.mark.parametrize('name, head', [
+    ('soft_tiny_in1k', 'head.fc'),
+    ('retinanet_soft_tiny_1x', 'bbox_head.retina_cls'),
+    ('upernet_soft_small_160k', 'decode_head.conv_seg'),
+])
+def test_every_host(name, head):
+    cfg = Config.fromfile(CONFIGS / f'{name}.py')
+    init_default_scope(cfg.default_scope)
+    model = MODELS.build(cfg.model)
+    found = settings(model)
+    assert set(found) == {name for name, parameter in model.named_parameters()}
+
+    layers = sum(model.backbone.arch['depths']) + 1
+    first, last = model.backbone.stages[0], model.backbone.stages[3]
+    assert found[f'{head}.weight'] == (LR, DECAY) and found[f'{head}.bias'] == (LR, 0)
+    assert found['backbone.norm.weight'] == (LR, 0)
+    assert found['backbone.stages.0.pos_embed'] == (LR * RATE**layers, 0)
+    for stage, block, depth in ((0, 0, layers - 1), (3, len(last.blocks) - 1, 1)):
+        prefix = f'backbone.stages.{stage}.blocks.{block}'
+        weight = next(key for key in found if key.startswith(f'{prefix}.ffn') and key.endswith('.weight'))
+        assert found[weight] == (pytest.approx(LR * RATE**depth), DECAY)
+        assert found[weight.replace('weight', 'bias')] == (pytest.approx(LR * RATE**depth), 0)
+    norms = [key for key, module in first.named_modules() if isinstance(module, (torch.nn.LayerNorm, torch.nn.BatchNorm2d))]
+    assert norms and all(found[f'backbone.stages.0.{key}.weight'][1] == 0 for key in norms)
+
+
+def test_the_same_layers_as_mmpretrain():
+    cfg = Config.fromfile(CONFIGS / 'soft_tiny_in1k.py')
+    init_default_scope('mmpretrain')
+    model = MODELS.build(cfg.model)
+    theirs = build_optim_wrapper(
+        model, dict(OPTIM_WRAPPER, constructor='mmpretrain.LearningRateDecayOptimWrapperConstructor')).optimizer
+    assert {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups} == settings(model)
+
+
+def test_a_backbone_without_layers_is_named():
+    class Detector(torch.nn.Module):
+
+        def __init__(self):
+            super().__init__()
+            self.backbone = torch.nn.Linear(2, 2)
+
+    with pytest.raises(TypeError, match='Detector has Linear'):
+        build_optim_wrapper(Detector(), OPTIM_WRAPPER)
