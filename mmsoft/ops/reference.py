@@ -3,7 +3,26 @@ import torch
 from torch import Tensor
 
 from .gaussian import gaussian_kernel
-from .inverse import newton_inverse
+from .inverse import newton_inverse as iterate
+
+
+def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
+    """Newton–Raphson inverse of (..., m, m), differentiated as if it were exact (SOFT, Eq. 16)."""
+    return _NewtonInverse.apply(matrix, alpha, iterations)
+
+
+class _NewtonInverse(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor, alpha: Tensor, iterations: int) -> Tensor:
+        inverse = iterate(matrix, alpha, iterations)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        inverse, = ctx.saved_tensors
+        return -inverse.mT @ grad @ inverse.mT, None, None
 
 
 def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:

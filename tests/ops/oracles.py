@@ -1,34 +1,8 @@
-"""What the fast paths are held against: the dense reference in float64, with the gradient that the papers define."""
+"""Holds a function against another in value and in all gradients."""
 from typing import Callable, Tuple
 
 import torch
 from torch import Tensor
-
-from mmsoft.ops import newton_inverse, reference
-
-
-class _PaperInverse(torch.autograd.Function):
-    """Newton's iteration forward, the exact inverse backward (SOFT, Eq. 16), converged or not."""
-
-    @staticmethod
-    def forward(ctx, matrix, alpha, iterations):
-        inverse = newton_inverse(matrix, alpha, iterations)
-        ctx.save_for_backward(inverse)
-        return inverse
-
-    @staticmethod
-    def backward(ctx, grad):
-        inverse, = ctx.saved_tensors
-        return -inverse.mT @ grad @ inverse.mT, None, None
-
-
-def paper_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    return _PaperInverse.apply(matrix, alpha, iterations)
-
-
-def use_paper_gradient(monkeypatch) -> None:
-    """Lets the dense attentions differentiate their inverse as the papers do, instead of through its steps."""
-    monkeypatch.setattr(reference, 'newton_inverse', paper_inverse)
 
 
 def value_and_grads(function: Callable, *inputs: Tensor, dtype: torch.dtype = None) -> Tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from oracles import error, shape_id, tokens, use_paper_gradient, value_and_grads
+from oracles import error, shape_id, tokens, value_and_grads
 
 from mmsoft.ops import INVERSE_METHODS, gaussian_kernel, reference, soft_attention, soft_norm_attention
 from mmsoft.ops.nystrom import soft_norm_alpha
@@ -20,11 +20,6 @@ def inputs(shape, spread=1.):
     batch, heads, n, m, d = shape
     return (tokens(batch, heads, n, d, spread=spread), tokens(batch, heads, m, d, spread=spread, seed=1),
             tokens(batch, heads, n, d, spread=3., seed=2))
-
-
-@pytest.fixture(autouse=True)
-def paper_gradient(monkeypatch):
-    use_paper_gradient(monkeypatch)
 
 
 @every_method
