@@ -1,0 +1,21 @@
+"""Two threads at most, as more only get in each other's way on small tensors, and a seed before each test."""
+import os
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(min(2, torch.get_num_threads()))
+os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
+
+with warnings.catch_warnings(record=True):  # torch lets this import's warning pass every filter
+    import mmengine.optim  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)

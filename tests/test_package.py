@@ -1,0 +1,235 @@
+"""What `import mmsoft` does and says, and what the setup script says before it downloads anything."""
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+from modelindex.load_model_index import load
+
+import mmsoft
+from mmsoft import hosts
+
+ROOT = Path(__file__).resolve().parents[1]
+INSTALLED = dict(mmengine='0.10.7', mmcv='2.1.0', mmdet='3.3.0', mmsegmentation='1.2.2', mmpretrain='1.2.0')
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    env = dict(os.environ, PYTHONPATH=str(ROOT))
+    command = [sys.executable, '-W', 'ignore', '-c', code]
+    return subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Pretends that these distributions are installed, and no others."""
+
+    def pretend(**versions):
+        versions = {name.replace('_', '-'): number for name, number in versions.items()}
+
+        def version(name):
+            if name in versions:
+                return versions[name]
+            raise PackageNotFoundError(name)
+
+        monkeypatch.setattr(hosts, 'version', version)
+        monkeypatch.setattr(hosts, 'find_spec', lambda name: None)
+
+    return pretend
+
+
+def test_import_leaves_the_hosts_and_torch_alone():
+    loaded = python('import sys, mmsoft; print(*sys.modules)').split()
+    assert 'mmsoft' in loaded
+    assert not {'torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain'} & set(loaded)
+
+
+@pytest.mark.parametrize('name', ['SOFT', 'SimAXCiT', 'SimADeiT', 'SimACvT', 'RescalePyramid'])
+def test_networks_are_had_from_the_package(name):
+    assert getattr(mmsoft, name).__name__ == name
+
+
+@pytest.mark.parametrize('name', ['Nothing', 'nothing', '__nothing__'])
+def test_other_names_are_attribute_errors(name):
+    with pytest.raises(AttributeError, match=name):
+        getattr(mmsoft, name)
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg', 'mmpretrain'])
+def test_type_resolves_from_every_scope_without_custom_imports(scope):
+    pytest.importorskip(scope)
+    module = 'mmseg' if scope == 'mmseg' else scope
+    printed = python(f'from {module}.registry import MODELS\n'
+                     'from mmengine.registry import init_default_scope\n'
+                     f'init_default_scope("{scope}")\n'
+                     'print(type(MODELS.build(dict(type="mmsoft.SOFT", arch="tiny"))).__name__)')
+    assert printed.splitlines()[-1] == 'SOFT'
+
+
+FORKS = dict(
+    onedl_mmengine='0.10.12',
+    onedl_mmcv='2.3.6',
+    onedl_mmdetection='3.5.1',
+    onedl_mmsegmentation='1.4.2',
+    onedl_mmpretrain='1.3.6')
+
+
+@pytest.mark.parametrize(
+    'versions', [
+        INSTALLED,
+        dict(mmengine='0.10.0', mmcv='2.0.0'),
+        dict(mmengine='0.10.7', mmcv='2.1.9+cu121', mmdet='3.1.0'),
+        dict(mmengine='0.10.7', mmcv_lite='2.1.0'),
+        FORKS,
+    ],
+    ids=['tested', 'no host', 'only mmdet', 'mmcv-lite', 'forks'])
+def test_versions_that_fit(install, versions):
+    install(**versions)
+    hosts.check_hosts()
+
+
+@pytest.mark.parametrize(
+    'change, fault', [
+        (dict(mmengine=None), 'needs mmengine, which is not installed'),
+        (dict(mmcv=None), 'needs mmcv, which is not installed'),
+        (dict(mmengine='0.9.1'), 'mmengine 0.9.1, which is too old'),
+        (dict(mmengine='1.0.0'), 'mmengine 1.0.0, which is too new'),
+        (dict(mmcv='1.7.2'), 'mmcv 1.7.2, which is too old'),
+        (dict(mmcv='2.2.0'), 'mmcv 2.2.0, which is too new'),
+        (dict(mmdet='3.0.0'), 'mmdet 3.0.0, which is too old'),
+        (dict(mmsegmentation='1.3.0'), 'mmsegmentation 1.3.0, which is too new'),
+        (dict(mmpretrain='1.10.0'), 'mmpretrain 1.10.0, which is too new'),
+        (dict(mmdet=None, onedl_mmdetection='4.0.0'), 'onedl-mmdetection 4.0.0, which is too new'),
+    ],
+    ids=lambda value: None if isinstance(value, str) else '-'.join(f'{k} {v}' for k, v in value.items()))
+def test_versions_that_do_not_fit_are_one_sentence_with_the_tested_ones(install, change, fault):
+    install(**{name: version for name, version in {**INSTALLED, **change}.items() if version})
+    with pytest.raises(ImportError) as error:
+        hosts.check_hosts()
+    message = str(error.value)
+    assert fault in message and '\n' not in message
+    for name, version in INSTALLED.items():
+        assert f'{name} {version}' in message
+
+
+def test_an_unfit_host_stops_the_import():
+    printed = python('import importlib.metadata as metadata\n'
+                     'true = metadata.version\n'
+                     'metadata.version = lambda name: "2.2.0" if name == "mmcv" else true(name)\n'
+                     'try:\n    import mmsoft\n'
+                     'except ImportError as error:\n    print(error)')
+    assert 'mmcv 2.2.0, which is too new' in printed
+
+
+def test_require_host_names_what_needs_it(install):
+    install(mmengine='0.10.7', mmcv='2.1.0')
+    with pytest.raises(mmsoft.hosts.HostError, match='tools/train.py needs mmseg, which is not installed'):
+        mmsoft.require_host('mmseg', 'tools/train.py')
+
+
+def test_mmdet_needs_the_compiled_operators(install):
+    install(mmengine='0.10.7', mmcv_lite='2.1.0', mmdet='3.3.0', mmsegmentation='1.2.2')
+    mmsoft.require_host('mmseg')
+    with pytest.raises(mmsoft.hosts.HostError, match='compiled operators'):
+        mmsoft.require_host('mmdet')
+
+
+def test_requirements_say_the_same_versions():
+    lines = [(ROOT / f'requirements/{name}.txt').read_text().split() for name in ('mminstall', 'optional')]
+    ranges = {f'{host.distributions[0]}>={host.minimum},<{host.below}' for host in hosts.HOSTS.values()}
+    assert ranges == set(sum(lines, []))
+    pinned = (ROOT / 'requirements/pinned.txt').read_text().split()
+    assert {f'{host.distributions[0]}=={host.tested}' for host in hosts.HOSTS.values()} <= set(pinned)
+
+
+def test_model_index_lists_every_config():
+    index = load(str(ROOT / 'model-index.yml'))
+    index.build_models_with_collections()
+    assert not index.check(silent=True)
+    listed = [model.config for model in index.models]
+    assert [model.name for model in index.models] == [Path(config).stem for config in listed]
+    assert len(set(listed)) == len(listed)
+    existing = {str(path.relative_to(ROOT)) for path in (ROOT / 'configs').glob('*.py')}
+    assert {config for config in existing if not config.endswith('_shapes.py')} == set(listed)
+
+
+def test_model_index_credits_the_papers_and_names_no_weights():
+    for model in load(str(ROOT / 'model-index.yml')).models:
+        assert model.weights is None
+        assert not model.results or model.metadata.data['Figures From'] == 'the paper', model.name
+
+
+# The setup script, on a path that has only what is put there.
+
+
+@pytest.fixture
+def setup(tmp_path):
+    """Runs a copy of the setup script with only these commands on the path; whatever pip would do is an error."""
+    root, commands = tmp_path / 'copy', tmp_path / 'bin'
+    commands.mkdir()
+    shutil.copytree(ROOT / 'requirements', root / 'requirements')
+    (root / 'tools').mkdir()
+    script = shutil.copy(ROOT / 'tools/setup_env.sh', root / 'tools')
+
+    def run(python=None, **env):
+        for name in ('bash', 'cat', 'cksum', 'cut', 'dirname', 'mkdir', 'rm', 'touch'):
+            if not (commands / name).exists():
+                (commands / name).symlink_to(shutil.which(name))
+        if python:
+            (commands / 'python3').write_text(f'#!{shutil.which("bash")}\n{python}\n')
+            (commands / 'python3').chmod(0o755)
+        return subprocess.run(['bash', script],
+                              env=dict(PATH=str(commands), **env),
+                              stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT,
+                              universal_newlines=True)
+
+    yield run
+    assert not (root / '.venv').exists()
+
+
+def answers(version: str) -> str:
+    """A Python that only says its version."""
+    return f'echo {version} /usr/bin/python{version}'
+
+
+@pytest.mark.parametrize(
+    'python, env, sentence', [
+        (None, {}, 'no Python 3.9, 3.10 or 3.11 was found'),
+        (answers('3.12'), {}, 'no Python 3.9, 3.10 or 3.11 was found'),
+        (answers('3.12'), dict(PYTHON='python3'), 'PYTHON=python3 is Python 3.12, but'),
+        (answers('3.8'), dict(PYTHON='python3'), 'PYTHON=python3 is Python 3.8, but'),
+        (None, dict(PYTHON='python3.10'), 'PYTHON=python3.10 does not run'),
+        (f'exec {sys.executable} "$@"', {}, 'no C++ compiler was found'),
+        (f'exec {sys.executable} "$@"', dict(CXX='absent-c++'), 'no C++ compiler was found'),
+        (f'exec {sys.executable} "$@"', dict(CXX='rm'), 'rm does not compile C++17'),
+    ],
+    ids=[
+        'no Python', 'only 3.12', 'PYTHON is 3.12', 'PYTHON is 3.8', 'PYTHON is absent', 'no compiler', 'CXX is absent',
+        'CXX is no compiler'
+    ])
+def test_setup_says_in_one_sentence_what_is_missing(setup, python, env, sentence):
+    if python and python.startswith('exec') and sys.version_info[:2] not in ((3, 9), (3, 10), (3, 11)):
+        pytest.skip('the setup script does not take this Python')
+    done = setup(python, **env)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f'mmsoft setup: {sentence}') and done.stdout.count('\n') == 1
+
+
+@pytest.mark.skipif(not (ROOT / '.venv/stamps').exists(), reason='this is not an environment of the setup script')
+def test_setup_has_nothing_to_do_twice():
+    done = subprocess.run(['tools/setup_env.sh'], cwd=ROOT, timeout=5, stdout=subprocess.PIPE, universal_newlines=True)
+    assert (done.returncode, done.stdout) == (0, '')
+
+
+@pytest.mark.skipif(shutil.which('make') is None, reason='there is no make')
+@pytest.mark.parametrize('target', ['setup', 'train', 'segment', 'test', 'bench', 'zoo'])
+def test_make_sets_up_and_runs_a_tool(target):
+    lines = subprocess.check_output(['make', '-n', target], cwd=ROOT, universal_newlines=True).splitlines()
+    assert lines[0] == 'tools/setup_env.sh'
+    for line in lines[1:]:
+        tool = line.split()[1]
+        assert tool == '-m' or (ROOT / tool).is_file(), f'make {target} runs {tool}'
