@@ -10,7 +10,8 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')
     parser.add_argument('target', metavar='DST', help='file to write; .safetensors chooses that format')
-    parser.add_argument('--to', choices=['mmsoft', 'published'], default='mmsoft', help='names to write (default: mmsoft)')
+    parser.add_argument(
+        '--to', choices=['mmsoft', 'published'], default='mmsoft', help='names to write (default: mmsoft)')
     parser.add_argument('--force', action='store_true', help='replace DST if it exists')
     return parser.parse_args()
 

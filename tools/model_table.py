@@ -11,7 +11,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('models', nargs='*', metavar='MODEL', help='only models whose name contains this, as in tiny')
     parser.add_argument(
-        '--shape', nargs=2, type=int, default=(224, 224), metavar=('H', 'W'), help='size of the image (default: 224 224)')
+        '--shape', nargs=2, type=int, default=(224, 224), metavar=('H', 'W'), help='image size (default: 224 224)')
     return parser.parse_args()
 
 

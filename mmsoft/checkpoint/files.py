@@ -108,8 +108,8 @@ def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: s
 
 
 def _explain(filename: Union[str, Path], path: Path, error: Exception) -> str:
-    smuggled = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
-    if smuggled:
+    smuggled = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(error))
+    if smuggled and isinstance(error, pickle.UnpicklingError):
         return (f'{filename} holds a Python object ({smuggled[1]}) that could run code when it is loaded, so it is not '
                 'read; save the state dict of the model alone.')
     with path.open('rb') as file:

@@ -44,7 +44,7 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
             if fitting[name].shape != own[name].shape:
                 raise CheckpointError(
                     f'{filename} has {name} of shape {tuple(fitting[name].shape)} where the backbone has '
-                    f'{tuple(own[name].shape)}; build the backbone with the arguments that the checkpoint was made with.')
+                    f'{tuple(own[name].shape)}; build the backbone with the arguments that the file was made with.')
     missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
     left_out = [name for name in state_dict if name not in own]
     return fitting, (f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {type(backbone).__name__}; '

@@ -132,7 +132,7 @@ def test_small_as_the_authors_code_builds_it(tmp_path):
 
 
 WRONG = {
-    'resnet': (dict(), {'conv1.weight': (64, 3, 7, 7), 'layer1.0.conv1.weight': (64, 64, 1, 1), 'fc.weight': (9, 9)},
+    'resnet': (dict(), {'conv1.weight': (64, 3, 7, 7), 'layer1.0.conv1.weight': (64, 64, 1, 1)},
                'another network, nothing in it matches SOFT; use a checkpoint of SOFT'),
     'swin': (dict(), {'patch_embed.proj.weight': (96, 3, 4, 4), 'layers.0.blocks.0.norm1.weight': (96, ),
                       'norm.weight': (512, ), 'head.weight': (9, 512)}, 'another network, nothing in it matches SOFT'),
@@ -141,7 +141,7 @@ WRONG = {
     'sima': (dict(), 'sima_tiny_12_p16', 'a network of the family sima_xcit, nothing in it matches SOFT'),
     'other size': (dict(arch='small'), 'soft_tiny', r"depths \[1, 2, 3, 2\] where .*; write arch='tiny' to use it"),
     'other size, first stages': (dict(arch='small', out_indices=(0, 1)), 'soft_tiny', "write arch='tiny'"),
-    'other channels': (dict(arch='tiny', in_channels=1), 'soft_tiny', r'of shape \(32, 3, 3, 3\) where .*\(32, 1, 3, 3\)'),
+    'other channels': (dict(in_channels=1), 'soft_tiny', r'of shape \(32, 3, 3, 3\) where .*\(32, 1, 3, 3\)'),
     'other ratio': (dict(arch=dict(SOFT.arch_settings['tiny'], sampling_ratios=[4, 4, 2, 1])), 'soft_tiny',
                     r'bottleneck.conv.weight of shape \(32, 32, 8, 8\)'),
 }
@@ -150,7 +150,10 @@ WRONG = {
 @pytest.mark.parametrize('kind', WRONG)
 def test_a_wrong_network_ends_with_one_sentence(tmp_path, kind):
     options, shapes, message = WRONG[kind]
-    weights = published_state_dict(shapes) if isinstance(shapes, str) else {k: torch.zeros(s) for k, s in shapes.items()}
+    if isinstance(shapes, str):
+        weights = published_state_dict(shapes)
+    else:
+        weights = {name: torch.zeros(shape) for name, shape in shapes.items()}
     path = saved(tmp_path / 'x.pth', weights)
     backbone = SOFT(**{'arch': 'tiny', **options})
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
@@ -201,6 +204,8 @@ def test_classifiers_load_their_own_state_as_ever(log):
     assert unexpected == ['backbone.x']
     missing = other.load_state_dict({'head.fc.bias': torch.ones(10)}, strict=False).missing_keys
     assert 'backbone.norm.weight' in missing and 'head.fc.bias' not in missing
+    assert len(other.load_state_dict({}, strict=False).missing_keys) == len(list(other.parameters())) + len(
+        [name for name in state_dict if 'running' in name])
     nested = torch.nn.ModuleDict(dict(student=model))
     assert str(nested.load_state_dict(nested.state_dict())) == '<All keys matched successfully>'
     assert not log
@@ -216,7 +221,7 @@ def test_classifiers_refuse_wrong_networks(tmp_path, weights, message):
 
 
 def test_other_files_go_to_the_loader_of_mmengine(tmp_path):
-    content = dict(state_dict={'layer1.weight': torch.ones(1)}, state_dict_ema={'layer1.weight': torch.zeros(1)}, epoch=3)
+    content = dict(state_dict={'x.weight': torch.ones(1)}, state_dict_ema={'x.weight': torch.zeros(1)}, epoch=3)
     other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
     assert set(other) == set(content)
     published = write_timm_file(tmp_path / 'y.pth', weights_of(SOFT(FOUR_STAGES)))
@@ -233,7 +238,8 @@ def test_addresses_are_downloaded_once(tmp_path, monkeypatch):
     published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
     calls = []
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, published))
+    monkeypatch.setattr(
+        torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, published))
     for _ in range(2):
         backbone = SOFT(SMALL, out_indices=(0, 1))
         load_pretrained(backbone, 'https://host.invalid/a/soft.pth?download=1')

@@ -23,7 +23,8 @@ def published_state_dict(name):
 def write_timm_file(path, state_dict, entry='state_dict', **others):
     """The averaged weights are the right ones, the others zeros; names start with ``module.``."""
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))])
-    checkpoint = dict(epoch=299, arch='soft', optimizer=optimizer.state_dict(), args=argparse.Namespace(lr=1e-3, model='x'))
+    args = argparse.Namespace(lr=1e-3, model='x')
+    checkpoint = dict(epoch=299, arch='soft', optimizer=optimizer.state_dict(), args=args)
     checkpoint[entry] = {f'module.{name}': tensor for name, tensor in state_dict.items()}
     if entry == 'state_dict':
         checkpoint['state_dict_ema'] = checkpoint[entry]

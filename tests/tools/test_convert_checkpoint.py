@@ -70,7 +70,8 @@ def test_nothing_is_replaced_without_force(run, tmp_path, source):
     target = tmp_path / 'x.pth'
     target.write_bytes(b'precious')
     code, out, err = run(source, target)
-    assert code == 2 and not out and err == f'{target} exists already; choose another name, or replace it with --force.\n'
+    assert code == 2 and not out
+    assert err == f'{target} exists already; choose another name, or replace it with --force.\n'
     assert target.read_bytes() == b'precious'
     assert run(source, target, '--force')[0] == 0
     assert 'state_dict' in read_checkpoint(target)
