@@ -2,11 +2,11 @@
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.utils.checkpoint as cp
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.layers import MultiheadAttention, PostNormBlock, PreNormBlock, SOFTAttention, conv_norm_act, resize_pos_embed
+from mmsoft.layers import (MultiheadAttention, PostNormBlock, PreNormBlock, SOFTAttention, apply_block, conv_norm_act,
+                           resize_pos_embed)
 from mmsoft.ops import INVERSE_METHODS
 from mmsoft.registry import MODELS
 from .base import BaseBackbone
@@ -237,10 +237,7 @@ class SOFTStage(BaseModule):
             x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         x = x + resize_pos_embed(self.pos_embed, self.grid, hw)
         for block in self.blocks:
-            if self.with_cp and x.requires_grad:
-                x = cp.checkpoint(block, x, hw, use_reentrant=False)
-            else:
-                x = block(x, hw)
+            x = apply_block(block, x, hw, with_cp=self.with_cp)
         return x, hw
 
 
