@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from mmengine.logging import print_log
 
-from .benchmark_worker import Case, MeasurementError, Settings, Worker
+from .benchmark_worker import Case, MeasurementError, Settings, Worker, preload
 
 Size = Tuple[int, int]
 
@@ -69,6 +69,7 @@ def run_benchmark(models: Sequence[str],
     Yields:
         list[Record]: All records so far, whenever one size has been run.
     """
+    preload(models)
     records: List[Record] = []
     impatient: Set[Tuple[str, bool]] = set()
     groups = [(size, backward) for size in sorted(sizes, key=_area) for backward in passes]
@@ -78,7 +79,7 @@ def run_benchmark(models: Sequence[str],
         cases = [Case(model, size, backward) for model in models]
         records += _side_by_side(cases, settings, repeats, patience, impatient)
         left = (time.monotonic() - start) * sum(weights[i + 1:]) / sum(weights[:i + 1])
-        print_log(f'[{i + 1}/{len(groups)}] {size[0]}×{size[1]} {pass_name(backward)} is done, '
+        print_log(f'[{i + 1}/{len(groups)}] {size_name(size)} {pass_name(backward)} is done, '
                   f'about {left / 60:.0f} minutes left')
         yield records
 
@@ -86,6 +87,11 @@ def run_benchmark(models: Sequence[str],
 def pass_name(backward: bool) -> str:
     """What the tables call it."""
     return 'forward + backward' if backward else 'forward'
+
+
+def size_name(size: Size) -> str:
+    """What the tables call it."""
+    return f'{size[0]}²' if size[0] == size[1] else f'{size[0]}×{size[1]}'
 
 
 def _side_by_side(cases: Sequence[Case], settings: Settings, repeats: int, patience: float,

@@ -3,22 +3,18 @@ import ctypes
 import multiprocessing
 import re
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from mmengine.device import is_cuda_available
 from torch.utils.benchmark import Timer
 
-from .contenders import CONTENDERS, NANO_CONTENDERS, build_contender
+from .contenders import ENTRANTS, build_contender
 from .flops import INVERSE, count_flops
 from .parity_weights import parity_images
 
 DTYPES = ('float32', 'tf32', 'bfloat16', 'float16')
-# Forks are cheap where the libraries are imported once; the server that forks them never computes.
-_METHODS = multiprocessing.get_all_start_methods()
-_CONTEXT = multiprocessing.get_context('forkserver' if 'forkserver' in _METHODS else 'spawn')
-if 'forkserver' in _METHODS:
-    _CONTEXT.set_forkserver_preload([__name__, 'mmdet.models', 'mmpretrain.models'])
+_FORKSERVER = 'forkserver' in multiprocessing.get_all_start_methods()
+_CONTEXT = multiprocessing.get_context('forkserver' if _FORKSERVER else 'spawn')
 
 
 class Case(NamedTuple):
@@ -91,6 +87,14 @@ class Worker:
         return answer
 
 
+def preload(models: Sequence[str]) -> None:
+    """Imports the contenders' libraries once for all workers to come, in a process that never computes."""
+    if _FORKSERVER:
+        scopes = {ENTRANTS[model].backbone['type'].split('.')[0] for model in models}
+        libraries = ['mmsoft.backbones' if scope == 'mmsoft' else f'{scope}.models' for scope in sorted(scopes)]
+        _CONTEXT.set_forkserver_preload([__name__, *libraries])
+
+
 def _serve(pipe, case: Case, settings: Settings) -> None:
     try:
         _be_the_first_to_go()
@@ -114,7 +118,7 @@ def _prepare(case: Case, settings: Settings) -> Tuple[Callable[[], None], Callab
     for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
         backend.allow_tf32 = settings.dtype == 'tf32'
     torch.manual_seed(0)
-    model = build_contender({**NANO_CONTENDERS, **CONTENDERS}[case.model]).to(device)
+    model = build_contender(ENTRANTS[case.model]).to(device)
     model.train(case.backward)
     forward = torch.compile(model) if settings.compile else model
     images = parity_images(settings.batch, *case.size).to(device)
@@ -169,11 +173,11 @@ def _be_the_first_to_go() -> None:
         pass
 
 
-def matrix_rate(settings: Settings, side: int = 4096) -> float:
+def matrix_rate(settings: Settings) -> float:
     """Multiply-accumulates a second of a large matrix product, which no network exceeds."""
     dtype = getattr(torch, settings.dtype) if settings.dtype in ('bfloat16', 'float16') else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = settings.dtype == 'tf32'
-    side = side if is_cuda_available() and settings.device != 'cpu' else side // 4
+    side = 1024 if settings.device == 'cpu' else 8192
     a = torch.randn(side, side, device=settings.device, dtype=dtype)
     timer = Timer('a @ a', globals=dict(a=a), num_threads=settings.threads)
     return side**3 / timer.blocked_autorange(min_run_time=0.5).median

@@ -62,6 +62,7 @@ NANO_CONTENDERS: Dict[str, Contender] = {
     'soft_nano_published': _soft('SOFT-Nano as published', _NANO, dense=True),
     'soft_nano': _soft('SOFT-Nano', _NANO, 'soft_nano_published'),
 }
+ENTRANTS: Dict[str, Contender] = {**CONTENDERS, **NANO_CONTENDERS}
 
 
 def build_contender(contender: Contender) -> nn.Module:

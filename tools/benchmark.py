@@ -1,0 +1,55 @@
+"""Runs SOFT, SimA and the hosts' backbones side by side: time and memory against tokens, and accuracy."""
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from mmsoft.analysis.benchmark_command import QUICK, benchmark
+from mmsoft.analysis.benchmark_worker import DTYPES
+from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS
+from mmsoft.launch import command_line
+
+PASSES = dict(forward=False, backward=True)
+
+
+def size(text: str) -> tuple:
+    """``'512'`` or ``'800x1344'`` as rows and columns."""
+    rows, _, columns = text.partition('x')
+    return int(rows), int(columns or rows)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--models', nargs='+', choices=list(ENTRANTS), default=list(CONTENDERS),
+                        metavar='MODEL', help=f'from {", ".join(ENTRANTS)} (default: all but nano)')
+    parser.add_argument('--sizes', nargs='+', type=size, metavar='SIZE', help='images as 512 or 800x1344',
+                        default=[(224, 224), (512, 512), (800, 1344), (1536, 1536), (2048, 2048)])
+    parser.add_argument('--passes', nargs='+', choices=PASSES, default=list(PASSES),
+                        help='backward is forward and backward (default: both)')
+    parser.add_argument('--accuracy', nargs='*', type=size, metavar='SIZE', default=[(224, 224)],
+                        help='images to measure the accuracy on (default: 224; give none to leave it out)')
+    parser.add_argument('--repeats', type=int, default=5, help='times that each backbone has its turn (default: 5)')
+    parser.add_argument('--patience', type=float, default=60, metavar='SECONDS',
+                        help='what takes longer runs once, and not on larger images (default: 60)')
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cuda' if torch.cuda.is_available() else 'cpu')
+    parser.add_argument('--dtype', choices=DTYPES, default='float32', help='bfloat16 and float16 by autocast')
+    parser.add_argument('--compile', action='store_true', help='with torch.compile')
+    parser.add_argument('--threads', type=int, default=torch.get_num_threads(), help='on the CPU (default: all)')
+    parser.add_argument('--batch', type=int, default=1, help='images at a time (default: 1)')
+    parser.add_argument('--quick', action='store_true', help='nano networks on small images: does it run?')
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='(default: %(default)s)')
+    args = parser.parse_args()
+    args.passes = [PASSES[name] for name in args.passes]
+    return args
+
+
+def main() -> int:
+    options = vars(parse_args())
+    if options.pop('quick'):
+        options.update(QUICK)
+    return command_line(lambda: benchmark(**options), 'Interrupted; what was measured is in the output folder.')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
