@@ -49,7 +49,8 @@ def test_every_host(name, head):
         weight = next(key for key in found if key.startswith(f'{prefix}.ffn') and key.endswith('.weight'))
         assert found[weight] == (pytest.approx(LR * RATE**depth), DECAY)
         assert found[weight.replace('weight', 'bias')] == (pytest.approx(LR * RATE**depth), 0)
-    norms = [key for key, module in first.named_modules() if isinstance(module, (torch.nn.LayerNorm, torch.nn.BatchNorm2d))]
+    norm_types = (torch.nn.LayerNorm, torch.nn.BatchNorm2d)
+    norms = [key for key, module in first.named_modules() if isinstance(module, norm_types)]
     assert norms and all(found[f'backbone.stages.0.{key}.weight'][1] == 0 for key in norms)
 
 
@@ -59,7 +60,8 @@ def test_the_same_layers_as_mmpretrain():
     model = MODELS.build(cfg.model)
     theirs = build_optim_wrapper(
         model, dict(OPTIM_WRAPPER, constructor='mmpretrain.LearningRateDecayOptimWrapperConstructor')).optimizer
-    assert {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups} == settings(model)
+    theirs = {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups}
+    assert theirs == settings(model)
 
 
 def test_a_backbone_without_layers_is_named():

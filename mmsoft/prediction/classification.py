@@ -1,0 +1,42 @@
+"""Classes: drawn by mmpretrain, and as a list of the most probable ones."""
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.dataset import default_collate
+from mmpretrain.apis import ImageClassificationInferencer
+from mmpretrain.structures import DataSample
+from mmpretrain.visualization import UniversalVisualizer
+
+from .task import Task, dump
+
+TOP = 5
+
+
+class Classification(Task):
+    """A classifier. ``predictions.json`` has the five most probable classes of each picture; palettes play no part."""
+
+    collate = staticmethod(default_collate)
+
+    def __init__(self, cfg: Config, checkpoint: str, device: Optional[str], palette: Optional[str],
+                 opacity: Optional[float], score_thr: float) -> None:
+        self.inferencer = ImageClassificationInferencer(cfg, checkpoint, device)
+        self.visualizer = UniversalVisualizer()
+        self.results = []
+
+    def draw(self, image: np.ndarray, sample: DataSample, path: Path) -> None:
+        self.visualizer.visualize_cls(
+            image, sample, classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path))
+
+    def record(self, name: Path, label_name: Path, sample: DataSample, folder: Path) -> None:
+        scores, labels = sample.pred_score.cpu().topk(min(TOP, sample.pred_score.numel()))
+        classes = self.inferencer.classes
+        top = [
+            dict(label=label, score=score, **(dict(name=classes[label]) if classes else {}))
+            for label, score in zip(labels.tolist(), scores.tolist())
+        ]
+        self.results.append(dict(file_name=name.as_posix(), classes=top))
+
+    def save(self, folder: Path) -> None:
+        dump(self.results, folder / 'predictions.json')

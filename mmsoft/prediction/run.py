@@ -1,0 +1,137 @@
+"""From pictures to predictions."""
+import sys
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from rich.progress import track
+from torch import Tensor
+
+from ..checkpoint import read_checkpoint, select_state_dict, to_mmsoft
+from ..config import load_config
+from ..errors import UsageError
+from ..preflight import check_checkpoint
+from .images import BrokenImage, find_images, label_names, names, read_image
+from .task import Task
+
+TASKS = dict(mmdet='detection.Detection', mmseg='segmentation.Segmentation', mmpretrain='classification.Classification')
+
+
+def predict(config: str,
+            checkpoint: str,
+            source: str,
+            out_dir: str,
+            device: Optional[str] = None,
+            batch_size: int = 1,
+            score_thr: float = 0.3,
+            opacity: Optional[float] = None,
+            palette: Optional[str] = None,
+            save_pred: bool = False) -> List[Path]:
+    """Draws predictions as ``OUT_DIR/vis/…``, named like the pictures, and optionally saves them in ``OUT_DIR/preds``.
+
+    A picture's result does not depend on ``batch_size``: only pictures of one shape share a batch.
+
+    Args:
+        config (str): Config of a detector, segmenter or classifier.
+        checkpoint (str): Its weights.
+        source (str): A picture, or a folder of them.
+        out_dir (str): Where the results go; nothing that is already there is overwritten.
+        device (str, optional): ``'cpu'``, ``'cuda:0'``, …; the best there is by default.
+        batch_size (int): Most pictures to predict at once.
+        score_thr (float): Detections that are less sure are not drawn.
+        opacity (float, optional): Of masks, label maps and boxes; the host's by default.
+        palette (str, optional): Name of a palette of the host's; the model's by default.
+        save_pred (bool): Whether to save predictions as files that programs read, see :class:`Detection`,
+            :class:`Segmentation` and :class:`Classification`.
+
+    Returns:
+        list[Path]: Broken pictures, which were skipped.
+
+    Raises:
+        UsageError: If files are missing, results are in the way or options do not fit.
+    """
+    if batch_size < 1 or not 0 <= (opacity or 0) <= 1:
+        raise UsageError('--batch-size is 1 or more, and --opacity between 0 and 1.')
+    out_dir = Path(out_dir)
+    check_checkpoint(checkpoint)
+    cfg = load_config(config)
+    images = find_images(Path(source), out_dir)
+    pictures = names(images, Path(source))
+    drawn = {path: out_dir / 'vis' / name for path, name in pictures.items()}
+    folder = out_dir / 'preds' if save_pred else None
+    _check_free([*drawn.values(), *([folder] if folder else [])])
+    _check_device(device)
+    task = _build(cfg, checkpoint, device, palette, opacity, score_thr)
+
+    labels, broken = label_names(pictures), []
+    try:
+        for path, image, sample in _predictions(task, images, batch_size, broken):
+            task.draw(image[..., ::-1].copy(), sample, drawn[path])
+            if folder:
+                task.record(pictures[path], labels[path], sample, folder)
+    finally:  # after Ctrl-C too, whatever is done is saved
+        if folder:
+            task.save(folder)
+    return broken
+
+
+def _predictions(task: Task, images: List[Path], batch_size: int,
+                 broken: List[Path]) -> Iterator[Tuple[Path, np.ndarray, object]]:
+    batch: List[Tuple[Path, np.ndarray, dict]] = []
+
+    def predicted():
+        for _, same in groupby(batch, key=lambda item: item[2]['inputs'].shape):
+            same = list(same)
+            for (path, image, _), sample in zip(same, task.forward([prepared for _, _, prepared in same])):
+                yield path, image, sample
+        batch.clear()
+
+    for path in track(images, description='Predicting'):
+        try:
+            image = read_image(path)
+        except BrokenImage as error:
+            print(f'{path} is skipped, it cannot be read as an image: {error}', file=sys.stderr)
+            broken.append(path)
+            continue
+        batch.append((path, image, task.prepare(image)))
+        if len(batch) == batch_size:
+            yield from predicted()
+    yield from predicted()
+
+
+def _build(cfg: Config, checkpoint: str, device: Optional[str], palette: Optional[str], opacity: Optional[float],
+           score_thr: float) -> Task:
+    state_dict, _ = select_state_dict(read_checkpoint(checkpoint), checkpoint)
+    module, name = TASKS[cfg.default_scope].split('.')
+    task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, device, palette, opacity, score_thr)
+    if cfg.default_scope == 'mmpretrain':  # takes published files too
+        _, state_dict = to_mmsoft(state_dict)
+    _check_fit(task.inferencer.model.state_dict(), state_dict, checkpoint)
+    return task
+
+
+def _check_fit(own: Dict[str, Tensor], loaded: Dict[str, Tensor], checkpoint: str) -> None:
+    """The hosts only warn when a checkpoint is another model's, and predict nonsense."""
+    wrong = next((name for name in own if name not in loaded), None) or next(
+        (name for name in own if loaded[name].shape != own[name].shape and not name.endswith('pos_embed')), None)
+    if wrong:
+        shape = f'of shape {tuple(loaded[wrong].shape)}' if wrong in loaded else 'missing'
+        raise UsageError(f'{checkpoint} does not fit the config: {wrong} is {shape} there and of shape '
+                         f'{tuple(own[wrong].shape)} in the model; training leaves a config that fits in its work dir.')
+
+
+def _check_free(paths: List[Path]) -> None:
+    taken = [path for path in paths if path.exists()]
+    if taken:
+        raise UsageError(f'{taken[0]} exists and is not overwritten; move it away or choose another --out-dir.')
+
+
+def _check_device(device: Optional[str]) -> None:
+    try:
+        torch.empty(0, device=device or 'cpu')
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error

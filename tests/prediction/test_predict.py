@@ -1,0 +1,151 @@
+"""tools/predict.py: every task, on a folder with subfolders and a broken picture, with tiny random models."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+
+from mmsoft.demo import retarget
+from mmsoft.errors import UsageError
+from mmsoft.prediction import predict
+
+ROOT = Path(__file__).parents[2]
+NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)
+TINY = {
+    'mask_rcnn_soft_tiny_1x': dict(neck=dict(in_channels=[32] * 4)),
+    'upernet_soft_small_160k': dict(
+        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)),
+    'soft_tiny_in1k': dict(head=dict(in_channels=32)),
+}
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """Writes a tiny version of a config, and random weights for it, once for each name."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            torch.manual_seed(0)
+            folder = tmp_path_factory.mktemp(name)
+            cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
+            cfg.merge_from_dict(dict(model=TINY[name]))
+            cfg.model.backbone.arch = NANO
+            if 'rcnn' in name:
+                cfg.model.test_cfg.rcnn.update(score_thr=0., max_per_img=5)
+            cfg.dump(folder / 'config.py')
+            init_default_scope(cfg.default_scope)
+            model = cfg.model
+            if cfg.default_scope == 'mmpretrain':
+                model = dict(model, data_preprocessor=cfg.data_preprocessor)
+            weights = MODELS.build(model).state_dict()
+            meta = dict(dataset_meta=dict(cfg.test_dataloader.dataset.metainfo)) if 'metainfo' in (
+                cfg.test_dataloader.dataset) else {}
+            torch.save(dict(state_dict=weights, meta=meta), folder / 'weights.pth')
+            made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Four pictures of three shapes, two of them called alike, and a fifth that is cut off."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / 'pictures'
+    for name, shape in (('a.jpg', (60, 80)), ('deep/a.png', (60, 80)), ('deep/a.jpg', (64, 48)), ('z.png', (60, 80))):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), rng.integers(0, 255, (*shape, 3), dtype=np.uint8))
+    (folder / 'broken.jpg').write_bytes((folder / 'a.jpg').read_bytes()[:900])
+    (folder / 'notes.txt').write_text('no picture')
+    return folder
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file())
+
+
+PICTURES = ['a.jpg', 'deep/a.jpg', 'deep/a.png', 'z.png']
+
+
+@pytest.mark.parametrize('name', TINY)
+def test_every_task(name, trained, pictures, tmp_path, capsys):
+    out = tmp_path / 'out'
+    broken = predict(*trained(name), str(pictures), str(out), device='cpu', batch_size=2, save_pred=True)
+    assert broken == [pictures / 'broken.jpg'] and 'broken.jpg is skipped' in capsys.readouterr().err
+    assert files(out / 'vis') == PICTURES
+    for picture in PICTURES:
+        assert cv2.imread(str(out / 'vis' / picture)).shape == cv2.imread(str(pictures / picture)).shape
+
+    preds = out / 'preds'
+    if name.startswith('mask'):
+        from pycocotools.coco import COCO
+        truth = COCO(str(preds / 'images.json'))
+        found = truth.loadRes(str(preds / 'predictions.json'))
+        assert [image['file_name'] for image in truth.loadImgs(truth.getImgIds())] == PICTURES
+        assert len(found.getAnnIds()) > 0
+        for one in found.loadAnns(found.getAnnIds()):
+            height, width = cv2.imread(str(pictures / PICTURES[one['image_id'] - 1])).shape[:2]
+            assert found.annToMask(one).shape == (height, width)
+            x, y, w, h = one['bbox']
+            assert -1 < x and -1 < y and x + w < width + 1 and y + h < height + 1
+    elif name.startswith('upernet'):
+        assert files(preds) == ['a.png', 'classes.json', 'deep/a.jpg.png', 'deep/a.png.png', 'z.png']
+        labels = np.asarray(Image.open(preds / 'deep/a.jpg.png'))
+        assert labels.shape == (64, 48) and labels.max() < len(json.loads((preds / 'classes.json').read_text()))
+    else:
+        results = json.loads((preds / 'predictions.json').read_text())
+        assert [one['file_name'] for one in results] == PICTURES
+        assert all(0 <= one['classes'][0]['score'] <= 1 and one['classes'][0]['name'] for one in results)
+
+
+def test_the_batch_changes_nothing(trained, pictures, tmp_path):
+    found = []
+    for batch_size in (1, 4):
+        out = tmp_path / str(batch_size)
+        predict(*trained('soft_tiny_in1k'), str(pictures), str(out), 'cpu', batch_size, save_pred=True)
+        results = json.loads((out / 'preds/predictions.json').read_text())
+        found.append([one['score'] for result in results for one in result['classes']])
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+def test_the_tool_says_so_when_a_picture_is_broken(trained, pictures, tmp_path):
+    command = [sys.executable, str(ROOT / 'tools/predict.py'), *trained('soft_tiny_in1k')]
+    run = subprocess.run([*command, str(pictures), '--out-dir', str(tmp_path / 'out')], capture_output=True, text=True)
+    assert run.returncode == 1 and 'Traceback' not in run.stderr and 'broken.jpg is skipped' in run.stderr
+    assert files(tmp_path / 'out') == [f'vis/{picture}' for picture in PICTURES]
+
+
+@pytest.mark.parametrize('options, message', [
+    (dict(source='nowhere'), 'no image or folder'),
+    (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
+    (dict(config='nowhere.py'), 'no config'),
+    (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
+    (dict(batch_size=0), '--batch-size is 1 or more'),
+    (dict(palette='rainbow'), '--palette rainbow'),
+    (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
+])
+def test_wrong_input_is_one_sentence(options, message, trained, pictures, tmp_path):
+    config, checkpoint = trained('mask_rcnn_soft_tiny_1x')
+    if options.get('config') in TINY:
+        options = dict(config=trained(options['config'])[0])
+    with pytest.raises(UsageError, match=message):
+        predict(**dict(dict(config=config, checkpoint=checkpoint, source=str(pictures), out_dir=str(tmp_path / 'out')),
+                       **options))
+    assert not (tmp_path / 'out').exists()
+
+
+def test_nothing_is_overwritten(trained, pictures, tmp_path):
+    (tmp_path / 'out/vis').mkdir(parents=True)
+    (tmp_path / 'out/vis/z.png').write_text('mine')
+    with pytest.raises(UsageError, match='z.png exists and is not overwritten'):
+        predict(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
+    assert files(tmp_path / 'out') == ['vis/z.png']
