@@ -1,17 +1,16 @@
 """Reading configs and rewriting them."""
 import copy
-import importlib.util
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 from mmengine.config import Config
 
 from .errors import UsageError
+from .hosts import require_host
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 EVALUATORS = ('val_evaluator', 'test_evaluator')
-HOSTS = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation', 'mmpretrain': 'mmpretrain'}
-"""Scopes that the tools know, and the names their libraries are installed by."""
+SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
 
 
 def load_config(path: str) -> Config:
@@ -32,15 +31,14 @@ def load_config(path: str) -> Config:
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # whatever is wrong in a file that is executed
-        for scope, package in HOSTS.items():
-            if not importlib.util.find_spec(scope) and f'{scope}::' in file.read_text(errors='replace'):
-                raise UsageError(f'{path} builds on {package}, which is not installed; run "mim install {package}".')
+        for scope in SCOPES:
+            if scope in str(error):
+                require_host(scope, path)
         raise UsageError(f'{path} cannot be read as a config ({type(error).__name__}: {error}).') from error
     scope = cfg.get('default_scope')
-    if scope not in HOSTS:
-        raise UsageError(f'{path} has default_scope={scope!r}; set it to one of {", ".join(HOSTS)}.')
-    if not importlib.util.find_spec(scope):
-        raise UsageError(f'{path} needs {HOSTS[scope]}, which is not installed; run "mim install {HOSTS[scope]}".')
+    if scope not in SCOPES:
+        raise UsageError(f'{path} has default_scope={scope!r}; set it to one of {", ".join(SCOPES)}.')
+    require_host(scope, path)
     return cfg
 
 

@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterator, List
 
 from mmengine.config import Config
 
+from .checkpoint import read_checkpoint
 from .config import EVALUATORS, datasets, dicts, type_name
 from .errors import UsageError
 
@@ -90,11 +91,12 @@ def check_pretrained(cfg: Config) -> None:
 
 
 def check_checkpoint(path: str) -> None:
-    """Checks that a checkpoint named on the command line exists.
+    """Checks that a checkpoint exists and holds weights and nothing that could run.
 
     Raises:
         UsageError: If it does not.
     """
-    if _missing(path) or Path(path).is_dir():
+    if _missing(path):
         raise UsageError(f'There is no checkpoint {path}; training leaves them in its --work-dir, as epoch_N.pth or '
                          'iter_N.pth.')
+    read_checkpoint(path)

@@ -42,7 +42,8 @@ def retarget(cfg: Config,
         The new config; the same one if it was written for the shapes.
 
     Raises:
-        UsageError: If the config needs annotations that the shapes do not have.
+        UsageError: If the config needs annotations that the shapes do not have, or does not count what is given as
+            its length.
     """
     if on_shapes(cfg):
         return cfg

@@ -4,6 +4,8 @@ from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config
 
+from ..errors import UsageError
+
 EPOCHS = 2
 COUNTS = ('begin', 'end', 'T_max', 'total_steps', 'step_size', 'milestones')
 
@@ -40,10 +42,15 @@ def shorten(cfg: Config, scenes: int, max_epochs: Optional[int], max_iters: Opti
         scenes: Number of pictures in an epoch.
         max_epochs: New length of an epoch-based loop; 2 if None.
         max_iters: New length of an iteration-based loop; as many as 2 epochs have if None.
+
+    Raises:
+        UsageError: If a length is given that the loop does not count.
     """
     per_epoch = math.ceil(scenes / cfg.train_dataloader.batch_size)
     by_epoch = 'max_iters' not in cfg.train_cfg
-    key = 'max_epochs' if by_epoch else 'max_iters'
+    key, other = ('max_epochs', 'max_iters') if by_epoch else ('max_iters', 'max_epochs')
+    if max_iters if by_epoch else max_epochs:
+        raise UsageError(f'This config counts its training in {key}: give train_cfg.{key} instead of train_cfg.{other}.')
     length = (max_epochs or EPOCHS) if by_epoch else (max_iters or EPOCHS * per_epoch)
     interval = 1 if by_epoch else max(1, length // 2)
     factor = length / cfg.train_cfg[key]
