@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from mmsoft.layers import resize_pos_embed
 from .errors import CheckpointError
-from .families import FAMILIES
 from .names import Family, StateDict
 
 
@@ -28,7 +27,7 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
     Raises:
         CheckpointError: If the tensors belong to another network, to another size of this one, or have other shapes.
     """
-    if family is not FAMILIES[backbone.published]:
+    if family is None or family.name != backbone.published:
         kind = f'a network of the family {family.name}' if family else 'another network'
         raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {type(backbone).__name__}; use a '
                               f'checkpoint of {type(backbone).__name__}.')
