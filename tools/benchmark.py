@@ -30,8 +30,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--accuracy', nargs='*', type=size, metavar='SIZE', default=[(224, 224)],
                         help='images to measure the accuracy on (default: 224; give none to leave it out)')
     parser.add_argument('--repeats', type=int, default=5, help='times that each backbone has its turn (default: 5)')
-    parser.add_argument('--patience', type=float, default=60, metavar='SECONDS',
-                        help='what takes longer runs once, and not on larger images (default: 60)')
+    parser.add_argument('--patience', type=float, default=30, metavar='SECONDS',
+                        help='for the turns of a backbone; if one run takes longer, larger images are left out '
+                        '(default: 30)')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument('--dtype', choices=DTYPES, default='float32', help='bfloat16 and float16 by autocast')
     parser.add_argument('--compile', action='store_true', help='with torch.compile')

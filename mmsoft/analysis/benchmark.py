@@ -55,7 +55,7 @@ def run_benchmark(models: Sequence[str],
                   passes: Sequence[bool] = (False, True),
                   settings: Settings = Settings(),
                   repeats: int = 5,
-                  patience: float = 60.) -> Iterator[List[Record]]:
+                  patience: float = 30.) -> Iterator[List[Record]]:
     """Measures contenders in turn, one size after the other, so that what slows the machine slows them all.
 
     Args:
@@ -64,7 +64,8 @@ def run_benchmark(models: Sequence[str],
         passes (Sequence[bool]): Whether to run backward as well, one entry a pass to measure.
         settings (Settings): Device, dtype and so on.
         repeats (int): Times that each contender has its turn. Defaults to 5.
-        patience (float): A contender that takes more seconds than this is measured once and spared larger images.
+        patience (float): Seconds after which a contender has no more turns. If one run takes longer, it is the only
+            one, and larger images are left out.
 
     Yields:
         list[Record]: All records so far, whenever one size has been run.
@@ -116,7 +117,7 @@ def _side_by_side(cases: Sequence[Case], settings: Settings, repeats: int, patie
                 worker.close()
         for _ in range(repeats):
             for worker, record in workers:
-                if not record.note:
+                if not record.note and sum(record.seconds) < patience:
                     _try(_another_run, worker, record)
     finally:
         for worker, _ in workers:

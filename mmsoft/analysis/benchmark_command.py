@@ -21,7 +21,7 @@ def benchmark(models: Sequence[str],
               accuracy: Sequence[Tuple[int, int]],
               out_dir: Path,
               repeats: int = 5,
-              patience: float = 60.,
+              patience: float = 30.,
               **settings) -> Path:
     """Measures contenders and writes tables, plots and the machine's description.
 
@@ -32,7 +32,7 @@ def benchmark(models: Sequence[str],
         accuracy (Sequence[tuple[int, int]]): Images to measure the accuracy on.
         out_dir (Path): Folder for the report.
         repeats (int): Times that each contender has its turn.
-        patience (float): A contender that takes more seconds than this runs once, and not on larger images.
+        patience (float): Seconds for a contender's turns on one size, see :func:`run_benchmark`.
         **settings: Fields of :class:`Settings`.
 
     Returns:
