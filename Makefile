@@ -3,10 +3,8 @@
 #   make test ARGS='-k setup -x'    passes arguments on
 PY := .venv/bin/python
 
-# The lead finishes these: the commands behind train, segment and bench.
-MAIN_JOB := tools/main_job.py
-SEGMENT_JOB := tools/segment_job.py
-BENCHMARK := tools/benchmark.py
+DETECTOR := configs/retinanet_soft_nano_shapes.py
+SEGMENTER := configs/upernet_soft_nano_shapes.py
 
 .PHONY: setup train segment test bench zoo
 
@@ -14,16 +12,16 @@ setup:
 	@tools/setup_env.sh
 
 train: setup
-	$(PY) $(MAIN_JOB) $(ARGS)
+	$(PY) tools/showcase.py $(DETECTOR) $(ARGS)
 
 segment: setup
-	$(PY) $(SEGMENT_JOB) $(ARGS)
+	$(PY) tools/showcase.py $(SEGMENTER) $(ARGS)
 
 test: setup
 	$(PY) -m pytest $(ARGS)
 
 bench: setup
-	$(PY) $(BENCHMARK) $(ARGS)
+	$(PY) tools/benchmark.py $(ARGS)
 
 zoo: setup
 	$(PY) tools/model_table.py $(ARGS)

@@ -91,7 +91,7 @@ setup(
     name='mmsoft',
     version=version(),
     description='Softmax-free transformers (SOFT, SOFT-Norm, SimA) for dense prediction, as an OpenMMLab plugin',
-    long_description=read('README.md') if (ROOT / 'README.md').exists() else '',
+    long_description=read('README.md'),
     long_description_content_type='text/markdown',
     author='mmsoft authors',
     license='Apache-2.0',

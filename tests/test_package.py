@@ -220,9 +220,12 @@ def test_setup_says_in_one_sentence_what_is_missing(setup, python, env, sentence
 
 
 @pytest.mark.skipif(not (ROOT / '.venv/stamps').exists(), reason='this is not an environment of the setup script')
-def test_setup_has_nothing_to_do_twice():
-    done = subprocess.run(['tools/setup_env.sh'], cwd=ROOT, timeout=5, stdout=subprocess.PIPE, universal_newlines=True)
-    assert (done.returncode, done.stdout) == (0, '')
+def test_setup_has_nothing_to_do_twice(tmp_path):
+    (tmp_path / 'pip.py').write_text('raise SystemExit("pip was called")')
+    env = dict(os.environ, PYTHONPATH=str(tmp_path))
+    done = subprocess.run(
+        ['tools/setup_env.sh'], cwd=ROOT, env=env, timeout=5, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert (done.returncode, done.stdout) == (0, b''), 'run `make setup` after changing requirements'
 
 
 @pytest.mark.skipif(shutil.which('make') is None, reason='there is no make')

@@ -1,0 +1,151 @@
+"""The built wheel, in a fresh environment that borrows the host libraries, used far from the checkout."""
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = sys.executable
+OFFLINE = ['--no-deps', '--no-index']
+CONFIG = 'retinanet_soft_nano_shapes.py'
+OWN_CONFIG = '''
+_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+model = dict(
+    backbone=dict(_delete_=True, type='mmsoft.SOFT', arch='tiny'),
+    neck=dict(in_channels=[64, 128, 320, 512]), bbox_head=dict(num_classes=8))
+classes = ('circle', 'square', 'triangle', 'star', 'cross', 'heart', 'moon', 'arrow')
+shapes = dict(data_root='data/shapes/', metainfo=dict(classes=classes))
+train_dataloader = dict(
+    batch_size=4, num_workers=0, persistent_workers=False,
+    dataset=dict(ann_file='annotations/train.json', data_prefix=dict(img='images/training/'), **shapes))
+val_dataloader = test_dataloader = dict(
+    num_workers=0, persistent_workers=False,
+    dataset=dict(ann_file='annotations/val.json', data_prefix=dict(img='images/validation/'), **shapes))
+val_evaluator = test_evaluator = dict(ann_file='data/shapes/annotations/val.json')
+train_cfg = dict(max_epochs=1, val_interval=2)
+'''
+SMALL = ['train_dataloader.dataset.pipeline.2.scale=(64,64)', 'test_dataloader.dataset.pipeline.1.scale=(64,64)']
+
+
+class Elsewhere:
+    """A folder that is not the checkout, and the environment that the wheel is installed in."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder / 'project'
+        self.folder.mkdir()
+        self.python = folder / 'env/bin/python'
+        self.package = None
+
+    def run(self, *arguments, interpreter=None) -> str:
+        """Runs Python; what it prints is in the failure."""
+        env = {name: value for name, value in os.environ.items() if name != 'PYTHONPATH'}
+        command = [str(interpreter or self.python), '-W', 'ignore', *map(str, arguments)]
+        captured = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        done = subprocess.run(command, cwd=self.folder, env=env, **captured)
+        assert done.returncode == 0, done.stdout[-5000:]
+        return done.stdout
+
+    def mim(self, *arguments) -> str:
+        return self.run('-m', 'mim', *arguments)
+
+    def resource(self, name: str) -> Path:
+        return self.package / '.mim' / name
+
+
+@pytest.fixture(scope='module')
+def elsewhere(tmp_path_factory):
+    pytest.importorskip('mim')
+    place = Elsewhere(tmp_path_factory.mktemp('install'))
+    source, wheels = place.folder.parent / 'source', place.folder.parent / 'wheels'
+    source.mkdir()
+    for name in ('mmsoft', 'configs', 'tools', 'requirements'):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('.mim', '__pycache__'))
+    for name in ('setup.py', 'setup.cfg', 'README.md', 'LICENSE', 'model-index.yml'):
+        shutil.copy(ROOT / name, source)
+    place.run('-m', 'pip', 'wheel', '--no-build-isolation', *OFFLINE, '-w', wheels, source, interpreter=HERE)
+    place.run('-m', 'venv', '--without-pip', place.python.parents[1], interpreter=HERE)
+    site = Path(place.run('-c', 'import sysconfig; print(sysconfig.get_path("purelib"))').strip())
+    borrowed = {sysconfig.get_path('purelib'), sysconfig.get_path('platlib')}
+    (site / 'borrowed.pth').write_text('\n'.join(sorted(borrowed)))
+    place.run('-m', 'pip', '--python', place.python, 'install', *OFFLINE, *wheels.glob('*.whl'), interpreter=HERE)
+    place.package = site / 'mmsoft'
+    place.run('-m', 'mmsoft.datasets.shapes', *'--train 4 --val 2 --portraits 32 --size 64 --portrait-size 32'.split())
+    return place
+
+
+@pytest.fixture(scope='module')
+def trained(elsewhere):
+    """Config, checkpoint and work directory of one epoch by ``mim train mmsoft``."""
+    work_dir = elsewhere.folder / 'trained'
+    elsewhere.mim('train', 'mmsoft', CONFIG, '--work-dir', work_dir, '--cfg-options', 'train_cfg.max_epochs=1')
+    return elsewhere.resource(f'configs/{CONFIG}'), work_dir / 'epoch_1.pth', work_dir
+
+
+def test_it_is_the_wheel_that_is_imported(elsewhere):
+    printed = elsewhere.run('-c', 'import mmsoft; print(mmsoft.__file__)')
+    assert printed.strip() == str(elsewhere.package / '__init__.py')
+
+
+def files(folder: Path) -> set:
+    """What is in a folder, without the bytecode that Python adds."""
+    return {path.relative_to(folder) for path in folder.rglob('*.*') if '__pycache__' not in path.parts}
+
+
+def test_mim_resources_are_copies_of_all_there_is(elsewhere):
+    for name in ('configs', 'tools'):
+        assert not elsewhere.resource(name).is_symlink()
+        assert files(elsewhere.resource(name)) == files(ROOT / name)
+    assert elsewhere.resource('model-index.yml').read_text() == (ROOT / 'model-index.yml').read_text()
+
+
+def test_mim_searches_the_model_index(elsewhere):
+    assert '42.8' in elsewhere.mim('search', 'mmsoft', '--config', 'retinanet_soft_small_1x')
+
+
+def test_mmdet_trains_a_config_of_ones_own(elsewhere):
+    (elsewhere.folder / 'own.py').write_text(OWN_CONFIG)
+    printed = elsewhere.mim('train', 'mmdet', 'own.py', '--work-dir', 'own', '--cfg-options', *SMALL)
+    assert 'Training finished successfully' in printed
+    assert (elsewhere.folder / 'own/epoch_1.pth').exists()
+
+
+def test_mmsoft_trains_its_config(trained):
+    assert trained[1].exists()
+
+
+def test_mmdet_tests_our_config(elsewhere, trained):
+    config, checkpoint, _ = trained
+    printed = elsewhere.mim('test', 'mmdet', config, '--checkpoint', checkpoint, '--work-dir', 'tested')
+    assert 'Testing finished successfully' in printed
+
+
+def test_mmdet_counts_the_flops_of_our_config(elsewhere, trained):
+    printed = elsewhere.mim('run', 'mmdet', 'get_flops', trained[0], '--num-images', 1)
+    assert 'Flops:' in printed and 'Params:' in printed
+
+
+def test_mmdet_browses_the_data_of_our_config(elsewhere, trained):
+    elsewhere.mim('run', 'mmdet', 'browse_dataset', trained[0], '--output-dir', 'shown', '--not-show')
+    assert len(list((elsewhere.folder / 'shown').glob('*.jpg'))) == 4
+
+
+def test_mmdet_analyzes_our_logs(elsewhere, trained):
+    log, = trained[2].glob('*/vis_data/scalars.json')
+    assert 's/iter' in elsewhere.mim('run', 'mmdet', 'analyze_logs', 'cal_train_time', log)
+
+
+def test_inferencers_take_our_configs(elsewhere, trained):
+    config, checkpoint, _ = trained
+    printed = elsewhere.run(
+        '-c', 'from mmdet.apis import DetInferencer\n'
+        'from mmseg.apis import MMSegInferencer\n'
+        'image = "data/shapes/images/validation/000000.jpg"\n'
+        f'found = DetInferencer({str(config)!r}, {str(checkpoint)!r}, device="cpu")(image)\n'
+        'print(sorted(found["predictions"][0]))\n'
+        f'labels = MMSegInferencer({str(elsewhere.resource("configs/upernet_soft_small_160k.py"))!r}, device="cpu")\n'
+        'print(labels(image)["predictions"].shape)')
+    assert "['bboxes', 'labels', 'scores']" in printed and '(64, 64)' in printed
