@@ -10,6 +10,8 @@ from .errors import UsageError
 
 PUBLISHED = dict(SOFT='the README of fudan-zvg/SOFT on GitHub', SimA='the README of UCDvision/sima on GitHub')
 """Where the weights of a backbone are to be had, by the beginning of its type's name."""
+DOWNLOADING = ('CIFAR10', 'CIFAR100', 'MNIST', 'FashionMNIST')
+"""Data sets that the hosts download by themselves."""
 
 
 def _missing(path: str) -> bool:
@@ -18,7 +20,8 @@ def _missing(path: str) -> bool:
 
 def _parts(dataset: Dict[str, Any]) -> List[str]:
     """What a data set reads, below its root: annotation file, folders, or nothing in particular."""
-    prefix = dataset.get('data_prefix') or dataset.get('split') or ''
+    split = dataset.get('split') if type_name(dataset).startswith('ImageNet') else ''
+    prefix = dataset.get('data_prefix') or split or ''
     parts = [dataset.get('ann_file'), *(prefix.values() if isinstance(prefix, dict) else [prefix])]
     return [part for part in parts if part]
 
@@ -43,7 +46,10 @@ def check_data(cfg: Config, *loaders: str) -> None:
     Raises:
         UsageError: If one is missing; says which, how it should lie, how to point elsewhere, and how to do without.
     """
-    used = {key: dataset for key, dataset in datasets(cfg) if key.split('.')[0] in loaders}
+    used = {
+        key: dataset
+        for key, dataset in datasets(cfg) if key.split('.')[0] in loaders and type_name(dataset) not in DOWNLOADING
+    }
     for key, dataset in used.items():
         root = dataset.get('data_root') or ''
         parts = _parts(dataset)

@@ -1,0 +1,274 @@
+"""The generated data set: what is on disk, read back by others, and what becomes of it."""
+import json
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.registry import init_default_scope
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+
+from mmsoft.datasets import shapes, shapes_formats
+from mmsoft.datasets.shapes import CLASSES, METAINFO, SEMANTIC_METAINFO, STUFF, Parameters, ensure_shapes, generate
+from mmsoft.errors import UsageError
+
+SMALL = dict(train=6, val=2, portraits=32, size=64, portrait_size=32)
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    """Scenes of the default size, enough that everything rare is among them."""
+    return ensure_shapes(tmp_path_factory.mktemp('data') / 'shapes', train=120, val=40, portraits=64)
+
+
+@pytest.fixture
+def small(tmp_path):
+    return ensure_shapes(tmp_path / 'shapes', **SMALL)
+
+
+def state(root):
+    """Content and time of every file."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.rglob('*') if path.is_file()}
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+class TestCoco:
+
+    @pytest.fixture
+    def coco(self, root, split):
+        return COCO(root / shapes_formats.coco_path(split))
+
+    def test_annotations_are_valid(self, coco):
+        for annotation in coco.loadAnns(coco.getAnnIds()):
+            image, mask = coco.loadImgs(annotation['image_id'])[0], coco.annToMask(annotation)
+            x, y, width, height = annotation['bbox']
+            assert annotation['area'] == mask.sum() > 0
+            assert (x, y, width, height) == cv2.boundingRect(mask)
+            assert 0 <= x < x + width <= image['width'] and 0 <= y < y + height <= image['height']
+            assert isinstance(annotation['segmentation'], dict) == bool(annotation['iscrowd'])
+
+    def test_crowds_and_empty_images_are_among_them(self, coco):
+        assert coco.getAnnIds(iscrowd=True)
+        assert set(coco.getImgIds()) - {annotation['image_id'] for annotation in coco.anns.values()}
+
+    def test_sizes_reach_from_tiny_to_half_the_image(self, coco):
+        sides = [max(one['bbox'][2:]) for one in coco.anns.values() if not one['iscrowd']]
+        assert min(sides) <= 12 and 90 <= max(sides) <= 114
+        assert 20 < np.median(sides) < 60
+
+    def test_all_classes_are_common(self, coco):
+        counts = np.bincount([annotation['category_id'] for annotation in coco.anns.values()])[1:]
+        assert len(counts) == len(CLASSES) >= 6
+        assert counts.min() > 0.4 * counts.mean()
+
+    def test_masks_agree_with_the_semantic_labels(self, coco, root, split):
+        for annotation in coco.anns.values():
+            name = coco.imgs[annotation['image_id']]['file_name'].replace('.jpg', '.png')
+            labels = cv2.imread(str(root / shapes_formats.label_folder(split) / name), cv2.IMREAD_UNCHANGED)
+            assert (labels[coco.annToMask(annotation) > 0] == annotation['category_id']).all()
+
+
+@pytest.mark.parametrize('mask', [
+    np.ones((5, 7), bool),
+    np.pad(np.ones((1, 1), bool), 2),
+    np.eye(6, dtype=bool),
+    np.pad(np.zeros((2, 2), bool), 2, constant_values=True),
+    np.arange(77).reshape(7, 11) % 3 > 0,
+], ids=['full', 'pixel', 'diagonal', 'hole', 'scattered'])
+def test_polygons_and_run_lengths_are_exact(mask):
+    height, width = mask.shape
+    outlines = shapes_formats.polygons(mask)
+    assert all(len(outline) >= 6 for outline in outlines)
+    merged = coco_mask.merge(coco_mask.frPyObjects(outlines, height, width))
+    np.testing.assert_array_equal(coco_mask.decode(merged), mask)
+    runs = coco_mask.frPyObjects(shapes_formats.run_lengths(mask), height, width)
+    np.testing.assert_array_equal(coco_mask.decode(runs), mask)
+
+
+def test_colour_does_not_tell_the_class(root):
+    """The mean colours of the classes are closer to one another than the colours within a class."""
+    coco = COCO(root / shapes_formats.coco_path('train'))
+    colours = [[] for _ in CLASSES]
+    for annotation in coco.anns.values():
+        image = cv2.imread(str(root / shapes_formats.image_folder('train') /
+                               coco.imgs[annotation['image_id']]['file_name']))
+        colours[annotation['category_id'] - 1].append(image[coco.annToMask(annotation) > 0].mean(0))
+    between = np.std([np.mean(one, 0) for one in colours], 0)
+    within = np.mean([np.std(one, 0) for one in colours], 0)
+    assert (between < 0.4 * within).all()
+
+
+class TestHostLoaders:
+
+    @pytest.mark.parametrize('split', ['train', 'val'])
+    def test_mmdet(self, root, split):
+        init_default_scope('mmdet')
+        from mmdet.registry import DATASETS
+        pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
+        dataset = DATASETS.build(
+            dict(
+                type='CocoDataset',
+                data_root=str(root),
+                ann_file=shapes_formats.coco_path(split),
+                data_prefix=dict(img=shapes_formats.image_folder(split)),
+                metainfo=METAINFO,
+                pipeline=pipeline))
+        coco = COCO(root / shapes_formats.coco_path(split))
+        assert len(dataset) == len(coco.imgs)
+        samples = [dataset[index] for index in range(len(dataset))]
+        assert sum(len(sample['gt_bboxes']) for sample in samples) == len(coco.anns)
+        assert sum(sample['gt_ignore_flags'].sum() for sample in samples) == len(coco.getAnnIds(iscrowd=True))
+        for sample in samples:
+            assert sample['img'].shape[:2] == sample['ori_shape']
+            assert sample['gt_masks'].masks.shape == (len(sample['gt_bboxes']), *sample['ori_shape'])
+
+    @pytest.mark.parametrize('split', ['train', 'val'])
+    def test_mmseg(self, root, split):
+        init_default_scope('mmseg')
+        from mmseg.registry import DATASETS
+        dataset = DATASETS.build(
+            dict(
+                type='BaseSegDataset',
+                data_root=str(root),
+                data_prefix=dict(
+                    img_path=shapes_formats.image_folder(split), seg_map_path=shapes_formats.label_folder(split)),
+                reduce_zero_label=True,
+                metainfo=SEMANTIC_METAINFO,
+                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]))
+        assert len(dataset) == (120 if split == 'train' else 40)
+        labels = np.unique(np.concatenate([dataset[i]['gt_seg_map'].ravel() for i in range(len(dataset))]))
+        assert labels.tolist() == [*range(len(CLASSES) + len(STUFF)), 255]
+        assert dataset.metainfo['classes'] == CLASSES + STUFF
+
+    @pytest.mark.parametrize('split, count', [('train', 64), ('val', 16)])
+    def test_mmpretrain(self, root, split, count):
+        init_default_scope('mmpretrain')
+        from mmpretrain.registry import DATASETS
+        dataset = DATASETS.build(
+            dict(
+                type='CustomDataset',
+                data_root=str(root),
+                data_prefix=shapes_formats.portrait_folder(split),
+                metainfo=METAINFO,
+                pipeline=[dict(type='LoadImageFromFile')]))
+        assert np.bincount(dataset.get_gt_labels()).tolist() == [count // len(CLASSES)] * len(CLASSES)
+        assert dataset[0]['img'].shape == (96, 96, 3)
+
+
+class TestGeneration:
+
+    def test_a_picture_depends_on_its_seed_alone(self):
+        few, many = (dict(generate(Parameters(**dict(SMALL, train=train)))) for train in (3, 6))
+        other = dict(generate(Parameters(**SMALL, seed=1)))
+        pictures = [path for path in few if path.endswith(('jpg', 'png'))]
+        assert all(few[path] == many[path] for path in pictures)
+        assert not any(few[path] == other[path] for path in pictures)
+
+    def test_no_picture_is_in_both_splits(self):
+        files = dict(generate(Parameters(**SMALL)))
+        pictures = [content for path, content in files.items() if path.endswith('jpg')]
+        assert len(pictures) == len(set(pictures))
+
+    def test_the_number_of_workers_changes_nothing(self, monkeypatch):
+        wide = dict(generate(Parameters(**SMALL)))
+        monkeypatch.setattr(shapes, 'ThreadPool', lambda: multiprocessing.pool.ThreadPool(1))
+        assert dict(generate(Parameters(**SMALL))) == wide
+
+
+class TestUpkeep:
+
+    def test_nothing_is_written_when_intact(self, small):
+        before = state(small)
+        ensure_shapes(small)
+        ensure_shapes(small, **SMALL)
+        assert state(small) == before
+
+    @pytest.mark.parametrize('victim', [
+        'images/training/000001.jpg', 'annotations/validation/000001.png', 'annotations/train.json',
+        'imagenet/val/star/000003.jpg', 'shapes.json'
+    ])
+    @pytest.mark.parametrize('damage', [
+        Path.unlink,
+        lambda path: path.write_bytes(path.read_bytes()[:-40]),
+        lambda path: path.write_bytes(path.read_bytes()[:-1] + b'?'),
+    ], ids=['deleted', 'truncated', 'changed'])
+    def test_damage_is_repaired(self, small, victim, damage):
+        before = {path: content for path, (content, _) in state(small).items()}
+        damage(small / victim)
+        if victim == 'shapes.json' and damage is Path.unlink:
+            with pytest.raises(UsageError, match='left alone'):
+                ensure_shapes(small, **SMALL)
+            return
+        ensure_shapes(small, **SMALL)
+        assert {path: content for path, (content, _) in state(small).items()} == before
+
+    def test_an_interruption_is_recognised(self, tmp_path, small, monkeypatch):
+        root, count = tmp_path / 'interrupted', 0
+        write_bytes = Path.write_bytes
+
+        def interrupted(path, content):
+            nonlocal count
+            count += 1
+            if count > 10:
+                raise KeyboardInterrupt
+            return write_bytes(path, content)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, 'write_bytes', interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ensure_shapes(root, **SMALL)
+        ensure_shapes(root)
+        assert {path.relative_to(root) for path in state(root)} == {path.relative_to(small) for path in state(small)}
+
+    def test_other_parameters_replace_what_was_there(self, small):
+        mine = small / 'images/training/mine.txt'
+        mine.write_text('keep')
+        ensure_shapes(small, train=3)
+        assert sorted(path.name for path in (small / 'images/training').iterdir()) == [
+            '000000.jpg', '000001.jpg', '000002.jpg', 'mine.txt'
+        ]
+        assert len(json.loads((small / 'annotations/train.json').read_text())['images']) == 3
+        before = state(small)
+        ensure_shapes(small)
+        assert state(small) == before
+
+    def test_another_folder_is_left_alone(self, tmp_path):
+        (tmp_path / 'images').mkdir()
+        (tmp_path / 'images/holiday.jpg').write_text('dear')
+        before = state(tmp_path)
+        with pytest.raises(UsageError, match='left alone'):
+            ensure_shapes(tmp_path, **SMALL)
+        assert state(tmp_path) == before
+
+    def test_processes_do_not_get_in_each_other_s_way(self, tmp_path, small):
+        root = tmp_path / 'shared'
+        context = multiprocessing.get_context('spawn')
+        processes = [context.Process(target=ensure_shapes, args=(root, ), kwargs=SMALL) for _ in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert [process.exitcode for process in processes] == [0, 0]
+        shutil.rmtree(small)
+        shutil.copytree(root, small)
+        before = state(small)
+        ensure_shapes(small, **SMALL)
+        assert state(small) == before
+
+
+class TestCommandLine:
+
+    def test_writes(self, tmp_path):
+        arguments = [f'--{name.replace("_", "-")}={value}' for name, value in SMALL.items()]
+        assert shapes.main(['--root', str(tmp_path / 'shapes'), *arguments]) == 0
+        assert (tmp_path / 'shapes/annotations/val.json').exists()
+
+    @pytest.mark.parametrize('arguments', [['--train=0'], ['--size=8'], ['--portraits=3']])
+    def test_says_what_is_wrong(self, tmp_path, capsys, arguments):
+        assert shapes.main(['--root', str(tmp_path / 'shapes'), *arguments]) == 2
+        complaint = capsys.readouterr().err.strip()
+        assert 'or more' in complaint and '\n' not in complaint
+        assert not (tmp_path / 'shapes').exists()

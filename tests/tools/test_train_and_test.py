@@ -1,0 +1,215 @@
+"""tools/train.py and tools/test.py, as one runs them, on scenes of 64 pixels."""
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.visualization import Visualizer
+
+from mmsoft import launch
+from mmsoft.datasets.shapes import ensure_shapes
+from mmsoft.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+DETECTOR = '''
+_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+arch = dict(embed_dims=[16, 32, 48, 64], num_heads=[1, 2, 3, 4], depths=[1, 1, 1, 1])
+model = dict(
+    backbone=dict(_delete_=True, type='mmsoft.SOFT', arch=arch, attention_norm=True),
+    neck=dict(in_channels=arch['embed_dims'], out_channels=32),
+    bbox_head=dict(in_channels=32, feat_channels=32, stacked_convs=1),
+    test_cfg=dict(score_thr=0.0))
+optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=8e-3))
+'''
+SEGMENTER = '''
+_base_ = 'mmseg::segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'
+model = dict(backbone=dict(_delete_=True, type='mmsoft.SOFT', arch=dict(
+    embed_dims=[32, 64, 160, 256], num_heads=[1, 2, 5, 8], depths=[1, 1, 1, 1])))
+'''
+CLASSIFIER = '''
+_base_ = 'mmpretrain::resnet/resnet18_8xb32_in1k.py'
+'''
+CONFIGS = dict(detector=DETECTOR, segmenter=SEGMENTER, classifier=CLASSIFIER)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder to run in, with a small data set and a config for each host."""
+    folder = tmp_path_factory.mktemp('project')
+    ensure_shapes(folder / 'data/shapes', train=12, val=4, portraits=32, size=64, portrait_size=32)
+    for name, text in CONFIGS.items():
+        (folder / f'{name}.py').write_text(text)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def start(tool, *args, cwd=None):
+    """Starts a tool; one thread, because sums that several share come in any order."""
+    environment = dict(os.environ, PYTHONUNBUFFERED='1', OMP_NUM_THREADS='1')
+    command = [sys.executable, str(ROOT / f'tools/{tool}.py'), *args]
+    return subprocess.Popen(
+        command, env=environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def losses(work_dir):
+    """Loss of every iteration, as logged last, by its epoch and its number."""
+    found = {}
+    for log in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
+        for line in map(json.loads, log.read_text().splitlines()):
+            if 'loss' in line:
+                found[line['iter']] = line['loss']
+    return found
+
+
+def weights(checkpoint):
+    return torch.load(checkpoint, map_location='cpu', weights_only=False)['state_dict']
+
+
+# Four iterations an epoch, three epochs, pictures as they are, so that nothing but resuming could make a difference.
+TRAINING = ('detector.py', '--demo-data', '--resume', '--cfg-options', 'randomness.seed=1', 'train_cfg.max_epochs=3',
+            'train_dataloader.batch_size=3', 'train_dataloader.dataset.pipeline.3.prob=0.0',
+            'default_hooks.logger.interval=1', 'log_processor.window_size=1', 'auto_scale_lr.enable=False')
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(folder):
+    """A finished training: its folder, and what it said."""
+    code, out, err = finish(start('train', *TRAINING, '--work-dir=uninterrupted', cwd=folder))
+    assert code == 0, err
+    return folder / 'uninterrupted', out
+
+
+class TestTraining:
+
+    def test_the_loss_goes_down(self, uninterrupted):
+        found = losses(uninterrupted[0])
+        assert sorted(found) == list(range(1, 13))
+        assert sum(found[i] for i in range(9, 13)) < 0.9 * sum(found[i] for i in range(1, 5))
+
+    def test_interrupted_and_resumed(self, uninterrupted, folder):
+        process = start('train', *TRAINING, '--work-dir=interrupted')
+        for line in process.stdout:
+            if 'Epoch(train) [2][' in line:
+                process.send_signal(signal.SIGINT)
+                break
+        code, _, err = finish(process)
+        assert code == 130 and 'Traceback' not in err
+        assert err.strip().endswith('Interrupted; the same command with --resume goes on.')
+
+        code, out, err = finish(start('train', *TRAINING, '--work-dir=interrupted'))
+        assert code == 0, err
+        assert 'epoch_1.pth' in out and 'Epoch(train) [1][' not in out
+        assert losses(folder / 'interrupted') == losses(uninterrupted[0])
+        resumed, expected = (weights(run / 'epoch_3.pth') for run in (folder / 'interrupted', uninterrupted[0]))
+        assert all(torch.equal(resumed[name], expected[name]) for name in expected)
+
+    def test_nothing_to_resume(self, uninterrupted):
+        _, out = uninterrupted
+        assert 'has no checkpoint yet; training starts from the beginning' in out
+
+
+CHECKPOINTS = dict(detector='epoch_1.pth', segmenter='iter_2.pth', classifier='epoch_1.pth')
+
+
+@pytest.fixture(scope='module', params=CONFIGS)
+def trained(request, folder):
+    """A config, and a checkpoint from a little training in bfloat16."""
+    name = request.param
+    length = {'train_cfg.max_iters': 2} if name == 'segmenter' else {'train_cfg.max_epochs': 1}
+    options = {**length, 'train_dataloader.dataset.indices': 4}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        launch.train(f'{name}.py', f'trained_{name}', amp=True, demo_data=True, cfg_options=options)
+    return name, f'trained_{name}/{CHECKPOINTS[name]}'
+
+
+class TestHosts:
+
+    @pytest.mark.parametrize('tta', [False, True], ids=['plain', 'tta'])
+    def test_scores_and_predictions(self, trained, tmp_path, tta):
+        name, checkpoint = trained
+        metrics = launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'out.pkl'), tta=tta, demo_data=True)
+        key = dict(detector='coco/bbox_mAP', segmenter='mIoU', classifier='accuracy/top1')[name]
+        assert 0 <= metrics[key] <= 100
+        assert len(pickle.loads((tmp_path / 'out.pkl').read_bytes())) == (8 if name == 'classifier' else 4)
+
+    def test_pictures(self, trained, tmp_path):
+        name, checkpoint = trained
+        for visualizer in Visualizer.__subclasses__():
+            visualizer._instance_dict.clear()  # each host keeps its first one as long as the process lives
+        launch.test(f'{name}.py', checkpoint, str(tmp_path), show_dir=str(tmp_path / 'pictures'), demo_data=True)
+        pictures = [path for path in (tmp_path / 'pictures').rglob('*') if path.suffix in ('.jpg', '.png')]
+        assert len(pictures) == (8 if name == 'classifier' else 4)
+
+    def test_label_maps(self, trained, tmp_path):
+        name, checkpoint = trained
+        if name == 'segmenter':
+            launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'maps'), demo_data=True)
+            assert len(list((tmp_path / 'maps').glob('*.png'))) == 4
+        else:
+            with pytest.raises(UsageError, match='.pkl'):
+                launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'maps'), demo_data=True)
+
+
+class TestComplaints:
+
+    @pytest.mark.parametrize('arguments, says', [
+        (['detector.py'], 'instances_train2017.json'),
+        (['absent.py'], 'absent.py'),
+        (['detector.py', '--demo-data', '--resume', 'absent.pth'], 'absent.pth'),
+    ], ids=['data', 'config', 'checkpoint'])
+    def test_one_sentence_soon(self, arguments, says):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, _, err = finish(start('train', *arguments))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert code == 2 and 'Traceback' not in err
+        assert says in err.strip().splitlines()[-1]
+        assert after.ru_utime - before.ru_utime < 10
+
+    @pytest.mark.parametrize('change, says', [
+        (dict(config='detector.py'), '--demo-data'),
+        (dict(config='detector.py', demo_data=True, resume='absent.pth'), 'no checkpoint absent.pth'),
+        (dict(config='segmenter.py', demo_data=True, auto_scale_lr=True), 'base_batch_size'),
+        (dict(config='detector.py', demo_data=True, amp=True, cfg_options={'optim_wrapper.type': 'ApexOptimWrapper'}),
+         'ApexOptimWrapper'),
+        (dict(config='detector.py', demo_data=True, cfg_options={'train_dataloader.dataset.pipeline.9.prob': 0}),
+         'cfg-options'),
+    ])
+    def test_training(self, change, says):
+        with pytest.raises(UsageError, match=says):
+            launch.train(**change)
+
+    @pytest.mark.parametrize('content', [None, b'', b'junk'], ids=['absent', 'empty', 'junk'])
+    def test_checkpoint(self, tmp_path, content):
+        path = tmp_path / 'some.pth'
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(UsageError, match='some.pth'):
+            launch.test('detector.py', str(path), demo_data=True)
+
+    def test_exit_codes(self, capsys):
+
+        def fail(error):
+            raise error
+
+        assert launch.command_line(lambda: None, 'stopped') == 0
+        assert launch.command_line(lambda: fail(UsageError('Wrong.')), 'stopped') == 2
+        assert launch.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
+        assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
+        with pytest.raises(ZeroDivisionError):
+            launch.command_line(lambda: 1 / 0, 'stopped')
