@@ -76,7 +76,7 @@ def dicts(node: Any) -> Iterator[Dict[str, Any]]:
 
 
 def datasets(cfg: Config) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """The data sets of all loaders, inside whatever wraps them, with the keys that ``--cfg-options`` reaches them by."""
+    """The data sets of all loaders, without what wraps them, by the keys under which ``--cfg-options`` reaches them."""
 
     def unwrap(key: str, dataset: Dict[str, Any]) -> Iterator[Tuple[str, Dict[str, Any]]]:
         if 'dataset' in dataset:

@@ -46,7 +46,8 @@ def test_data_is_asked_for_file_by_file(load, tmp_path, name, files):
         text = sentence(check_data, cfg, *TRAINING)
         assert text.startswith(f'{file.rstrip("/")} is missing') and '--demo-data' in text
         path = tmp_path / file
-        path.mkdir(parents=True) if file.endswith('/') else (path.parent.mkdir(exist_ok=True, parents=True), path.touch())
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.mkdir() if file.endswith('/') else path.touch()
     if len(files) > 1:
         check_data(cfg, *TRAINING)
 

@@ -35,11 +35,10 @@ SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETT
 """Of the ADE20K form, whose label 0 is clutter and is left out by ``reduce_zero_label=True``."""
 
 DEFAULT_ROOT = 'data/shapes'
-_VERSION = 1  # to be raised whenever the same parameters give other files
+_VERSION = 2  # to be raised whenever the same parameters give other files
 _MANIFEST = 'shapes.json'
 _MARK = '{"generator": "mmsoft.datasets.shapes", '  # how a manifest begins
 _LOCK = '.lock'
-
 
 
 class Parameters(NamedTuple):
@@ -57,7 +56,7 @@ class Parameters(NamedTuple):
     train: int = 800
     val: int = 200
     portraits: int = 480
-    size: int = 224
+    size: int = 160
     portrait_size: int = 96
     seed: int = 0
 

@@ -12,6 +12,7 @@ import numpy as np
 
 MIN_SIZE = 8
 MIN_VISIBLE = 0.5  # of an object's pixels, however many others are put in front of it
+MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 80  # between an object's colours and the mean of what is behind it, as a distance in BGR
 _SUBPIXEL_BITS = 4
 _SHADOW = 10  # pixels that a shadow may reach beyond its object
@@ -71,7 +72,7 @@ def _moon() -> np.ndarray:
 # Outlines without holes, in any unit; they are scaled when they are drawn.
 OUTLINES: Dict[str, np.ndarray] = {
     'circle': _polar([1] * 48),
-    'square': _polar([1] * 4),
+    'square': np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
     'triangle': _polar([1] * 3),
     'star': _polar([1, 0.42] * 5),
     'cross': np.array([(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1),
@@ -223,7 +224,7 @@ class Canvas:
 
     def _outline(self, label: int, size: float) -> np.ndarray:
         """A class's outline, stretched, turned, and around the origin, (N, 2) in pixels."""
-        angle = self._rng.uniform(0, 2 * math.pi)
+        angle = self._rng.uniform(-MAX_TURN, MAX_TURN)
         turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
         stretch = np.exp(self._rng.uniform(-0.2, 0.2)), 1
         points = list(OUTLINES.values())[label] * stretch @ turn
@@ -276,8 +277,8 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
     if rng.random() < 0.1:
         canvas.place(int(rng.integers(len(OUTLINES))), rng.uniform(MIN_SIZE, 2 * MIN_SIZE), members=rng.integers(8, 16))
     for _ in range(rng.integers(1, 10)):
-        # The exponent favours larger ones a little: of the very small, little can be told.
-        size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.7)
+        # The exponent favours larger ones: of the very small, little can be told.
+        size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.4)
         canvas.place(int(rng.integers(len(OUTLINES))), size)
     return canvas.scene()
 

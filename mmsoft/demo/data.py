@@ -64,8 +64,8 @@ def check_supported(cfg: Config) -> None:
     for part in dicts([cfg.get(name) for name in LOADERS]):
         name = type_name(part)
         if name.startswith('Load') and name not in LOADING or part.get('with_seg'):
-            raise UsageError(f'--demo-data cannot serve this config: its pipeline loads more than boxes, masks, semantic '
-                             f'labels or classes ({name}), and the generated shapes have nothing else.')
+            raise UsageError('--demo-data cannot serve this config: its pipeline loads more than boxes, masks, '
+                             f'semantic labels or classes ({name}), and the generated shapes have nothing else.')
 
 
 def retarget_loader(loader: Dict[str, Any], form: Form, root: str, split: str, scenes: int) -> Dict[str, Any]:

@@ -3,7 +3,6 @@ from typing import Any, Dict, List, Optional
 
 from ..config import map_dicts
 
-
 QUERIES = 100  # more than a scene has objects; some models pick that many positions of a small feature map
 
 

@@ -50,7 +50,8 @@ def shorten(cfg: Config, scenes: int, max_epochs: Optional[int], max_iters: Opti
     by_epoch = 'max_iters' not in cfg.train_cfg
     key, other = ('max_epochs', 'max_iters') if by_epoch else ('max_iters', 'max_epochs')
     if max_iters if by_epoch else max_epochs:
-        raise UsageError(f'This config counts its training in {key}: give train_cfg.{key} instead of train_cfg.{other}.')
+        raise UsageError(f'This config counts its training in {key}; give train_cfg.{key} instead of '
+                         f'train_cfg.{other}.')
     length = (max_epochs or EPOCHS) if by_epoch else (max_iters or EPOCHS * per_epoch)
     interval = 1 if by_epoch else max(1, length // 2)
     factor = length / cfg.train_cfg[key]
