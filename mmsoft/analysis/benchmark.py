@@ -108,6 +108,7 @@ def _side_by_side(cases: Sequence[Case], settings: Settings, repeats: int, patie
             worker = Worker(case, settings)
             workers.append((worker, record))
             _try(_first_run, worker, record)
+            print_log(f'    {case.model}: {_summary(record)}')
             if record.seconds and record.seconds[0] > patience:
                 impatient.add((case.model, case.backward))
                 record.note = 'one run'
@@ -122,9 +123,6 @@ def _side_by_side(cases: Sequence[Case], settings: Settings, repeats: int, patie
     finally:
         for worker, _ in workers:
             worker.close()
-    for record in records:
-        cost = f'{record.median:.3f} s' if record.seconds else ''
-        print_log(f'    {record.model}: {", ".join(filter(None, [cost, _megabytes(record.memory), record.note]))}')
     return records
 
 
@@ -145,8 +143,10 @@ def _try(measure, worker: Worker, record: Record) -> None:
         record.note = str(error)
 
 
-def _megabytes(memory: Optional[int]) -> str:
-    return '' if memory is None else f'{memory / 1e6:.0f} MB'
+def _summary(record: Record) -> str:
+    time = f'{record.median:.3g} s in the first run' if record.seconds else ''
+    memory = f'{record.memory / 1e6:.0f} MB' if record.memory is not None else ''
+    return ', '.join(filter(None, [time, memory, record.note]))
 
 
 def _area(size: Size) -> int:

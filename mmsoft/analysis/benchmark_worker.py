@@ -2,6 +2,7 @@
 import ctypes
 import multiprocessing
 import re
+import time
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
@@ -99,14 +100,13 @@ def _serve(pipe, case: Case, settings: Settings) -> None:
     try:
         _be_the_first_to_go()
         step, flops = _prepare(case, settings)
-        timer = Timer('step()', globals=dict(step=step), num_threads=settings.threads)
         before = _reset_peak(settings.device)
-        seconds = timer.timeit(1).mean
+        seconds = _time(step, 1, settings.device)
         memory = _peak(settings.device) - before if before is not None else None
         pipe.send(FirstRun(seconds, memory, flops()))
         runs = max(1, int(0.3 / max(seconds, 1e-4)))
         while pipe.recv():
-            pipe.send(timer.timeit(runs).mean)
+            pipe.send(_time(step, runs, settings.device))
     except Exception as error:
         pipe.send(f'{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ""}')
 
@@ -141,6 +141,17 @@ def _prepare(case: Case, settings: Settings) -> Tuple[Callable[[], None], Callab
     # What a process allocates once, whatever the image: threads, kernels, the compiled network.
     run(images if settings.compile else images[..., :64, :64].contiguous())
     return lambda: run(images), flops
+
+
+def _time(step: Callable[[], None], runs: int, device: str) -> float:
+    """Seconds of a run; PyTorch's own timer would run twice more to warm up."""
+    synchronize = torch.cuda.synchronize if device != 'cpu' else lambda: None
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(runs):
+        step()
+    synchronize()
+    return (time.perf_counter() - start) / runs
 
 
 def _reset_peak(device: str) -> Optional[int]:
