@@ -24,4 +24,4 @@ bench: setup
 	$(PY) tools/benchmark.py $(ARGS)
 
 zoo: setup
-	$(PY) tools/model_table.py $(ARGS)
+	$(PY) tools/zoo.py $(ARGS)

@@ -49,6 +49,8 @@ FLOP_HANDLES: Dict[str, Callable] = {
     'prim::PythonOp._Exp': _nothing,
     'prim::PythonOp._ExpProduct': _exp_product,
     'prim::PythonOp._InverseProduct': _inverse_product,
+    'prim::PythonOp.NMSop': _nothing,
+    'prim::PythonOp.RoIAlignFunction': _nothing,
     'aten::scaled_dot_product_attention': _dot_product_attention,
 }
 
