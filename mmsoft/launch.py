@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
+from . import quiet  # noqa: F401  isort: skip  before mmengine's runner
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device

@@ -1,9 +1,11 @@
 """Detection on the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes of training on a CPU."""
-classes = ('circle', 'square', 'triangle', 'star', 'cross', 'heart', 'moon', 'arrow')
+_base_ = 'mmdet::_base_/default_runtime.py'
+classes = ('circle', 'square', 'triangle', 'star', 'cross', 'heart')
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='RandomFlip', prob=0.5),
+    dict(type='PhotoMetricDistortion'),
     dict(type='PackDetInputs')
 ]
 test_pipeline = [
@@ -13,7 +15,7 @@ test_pipeline = [
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))
 ]
 train_dataloader = dict(
-    batch_size=16,
+    batch_size=8,
     num_workers=1,
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
@@ -43,15 +45,15 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='CocoMetric', ann_file='data/shapes/annotations/val.json', metric='bbox', classwise=True)
 test_evaluator = val_evaluator
 
-max_epochs = 24
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=8)
+max_epochs = 9
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=3)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper', optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05), clip_grad=dict(max_norm=5))
 param_scheduler = [
-    dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=60),
-    dict(type='CosineAnnealingLR', T_max=max_epochs, eta_min=2e-5, convert_to_iter_based=True)
+    dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
+    dict(type='CosineAnnealingLR', T_max=max_epochs, eta_min=1e-5, convert_to_iter_based=True)
 ]
-custom_hooks = [dict(type='EMAHook', momentum=0.01)]
-default_hooks = dict(checkpoint=dict(max_keep_ckpts=2), logger=dict(interval=10))
+randomness = dict(seed=0)
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=2), logger=dict(interval=20))

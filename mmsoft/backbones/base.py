@@ -77,15 +77,19 @@ class BaseBackbone(BaseModule):
     def train(self, mode: bool = True):
         """Sets the mode; frozen stages and, with ``norm_eval``, BatchNorm stay in eval mode."""
         super().train(mode)
-        for module in self._frozen_modules():
-            module.requires_grad_(False)
-            if isinstance(module, nn.Module):
-                module.eval()
+        self.freeze()
         if mode and self.norm_eval:
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
         return self
+
+    def freeze(self) -> None:
+        """Freezes ``frozen_stages``. To be called once all layers exist: optimizers and distributed wrappers look then."""
+        for module in self._frozen_modules():
+            module.requires_grad_(False)
+            if isinstance(module, nn.Module):
+                module.eval()
 
     def _frozen_modules(self) -> Iterable[Union[nn.Module, nn.Parameter]]:
         """Modules and parameters that ``frozen_stages`` excludes from training."""

@@ -101,6 +101,7 @@ class SimACvT(SimABackbone):
             in_channels = dims
         self.has_cls_token = last and (out_type == 'cls_token' or with_cls_token)
         self.norm = nn.LayerNorm(dims, eps=1e-5) if self.has_cls_token else None
+        self.freeze()
 
     @property
     def embed_dims(self) -> List[int]:

@@ -97,6 +97,7 @@ class SimADeiT(SimABackbone):
 
         self.has_cls_token = len(self.blocks) == depth and (out_type == 'cls_token' or with_cls_token)
         self.norm = nn.LayerNorm(self.embed_dims, eps=1e-6) if self.has_cls_token else None
+        self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""

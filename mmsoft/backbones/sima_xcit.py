@@ -121,6 +121,7 @@ class SimAXCiT(SimABackbone):
                 ClassAttentionBlock(self.embed_dims, norm_tokens=self.arch['norm_tokens'], **block_cfg)
                 for _ in range(2))
             self.norm = nn.LayerNorm(self.embed_dims, eps=1e-6)
+        self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""

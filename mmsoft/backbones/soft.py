@@ -126,7 +126,7 @@ class SOFT(BaseBackbone):
                     with_cp=with_cp))
             in_channels = dims
         self.norm = nn.LayerNorm(dims, eps=1e-6) if last else None
-        self.train()  # freezes before an optimizer or a distributed wrapper looks at the parameters
+        self.freeze()
 
     @property
     def embed_dims(self) -> List[int]:
@@ -135,7 +135,7 @@ class SOFT(BaseBackbone):
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
-        outs = []
+        x, outs = x.contiguous(memory_format=torch.channels_last), []
         for i, stage in enumerate(self.stages):
             tokens, hw = stage(x)
             extra = tokens.size(1) - hw[0] * hw[1]

@@ -25,8 +25,7 @@ from .shapes_scene import OUTLINES, TEXTURES, draw_portrait, draw_scene
 
 CLASSES = tuple(OUTLINES)
 STUFF = tuple(TEXTURES)
-PALETTE = [(220, 20, 60), (0, 110, 230), (255, 200, 0), (120, 60, 200), (0, 160, 90), (255, 110, 180), (250, 130, 30),
-           (0, 190, 200)]
+PALETTE = [(220, 20, 60), (0, 110, 230), (255, 200, 0), (120, 60, 200), (0, 160, 90), (255, 110, 180)]
 STUFF_PALETTE = [(196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)]
 
 METAINFO = dict(classes=CLASSES, palette=PALETTE)
@@ -35,7 +34,7 @@ SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETT
 """Of the ADE20K form, whose label 0 is clutter and is left out by ``reduce_zero_label=True``."""
 
 DEFAULT_ROOT = 'data/shapes'
-_VERSION = 2  # to be raised whenever the same parameters give other files
+_VERSION = 3  # to be raised whenever the same parameters give other files
 _MANIFEST = 'shapes.json'
 _MARK = '{"generator": "mmsoft.datasets.shapes", '  # how a manifest begins
 _LOCK = '.lock'
@@ -53,10 +52,10 @@ class Parameters(NamedTuple):
         seed: Another number gives other pictures.
     """
 
-    train: int = 800
+    train: int = 1800
     val: int = 200
     portraits: int = 480
-    size: int = 160
+    size: int = 128
     portrait_size: int = 96
     seed: int = 0
 

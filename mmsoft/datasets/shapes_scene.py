@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 
 MIN_SIZE = 8
-MIN_VISIBLE = 0.5  # of an object's pixels, however many others are put in front of it
+MIN_VISIBLE = 0.7  # of an object's pixels, however many others are put in front of it
 MAX_TURN = 0.5  # of an object, in radians to either side
-MIN_CONTRAST = 80  # between an object's colours and the mean of what is behind it, as a distance in BGR
+MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
 _SUBPIXEL_BITS = 4
 _SHADOW = 10  # pixels that a shadow may reach beyond its object
 
@@ -58,17 +58,6 @@ def _heart() -> np.ndarray:
     return np.stack([16 * np.sin(t)**3, 5 * np.cos(2 * t) + 2 * np.cos(3 * t) + np.cos(4 * t) - 13 * np.cos(t)], 1)
 
 
-def _moon() -> np.ndarray:
-    outer = np.linspace(np.pi / 3, 5 * np.pi / 3, 33)
-    inner = np.linspace(1.4 * np.pi, 0.6 * np.pi, 25)
-    chord = np.sin(np.pi / 3) / np.sin(0.6 * np.pi)
-    shift = np.cos(np.pi / 3) - chord * np.cos(0.6 * np.pi)
-    return np.concatenate([
-        np.stack([np.cos(outer), np.sin(outer)], 1),
-        np.stack([shift + chord * np.cos(inner), chord * np.sin(inner)], 1)[1:-1]
-    ])
-
-
 # Outlines without holes, in any unit; they are scaled when they are drawn.
 OUTLINES: Dict[str, np.ndarray] = {
     'circle': _polar([1] * 48),
@@ -78,8 +67,6 @@ OUTLINES: Dict[str, np.ndarray] = {
     'cross': np.array([(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1),
                        (-1, -1)], float),
     'heart': _heart(),
-    'moon': _moon(),
-    'arrow': np.array([(0, -4), (3, -0.5), (1, -0.5), (1, 4), (-1, 4), (-1, -0.5), (-3, -0.5)], float),
 }
 
 
@@ -187,7 +174,7 @@ class Canvas:
             semantic[mask] = 1 + label
             instances.append(Instance(label, mask, crowd))
         light = _blend(self._slope(), *rng.uniform(0.7, 1.15, (2, 1)).astype(np.float32))
-        noise = rng.standard_normal(self._image.shape, np.float32) * rng.uniform(2, 12)
+        noise = rng.standard_normal(self._image.shape, np.float32) * rng.uniform(2, 8)
         image = np.clip(self._image * light + noise, 0, 255, out=noise).astype(np.uint8)
         return Scene(image, instances, semantic)
 
@@ -207,7 +194,7 @@ class Canvas:
         image = np.empty(grid.shape[1:] + (3, ), np.float32)
         for index, kind in enumerate(kinds):
             low = _colour(rng)
-            high = low + 0.45 * (_colour(rng) - low)
+            high = low + 0.3 * (_colour(rng) - low)
             texture = list(TEXTURES.values())[kind]
             np.copyto(image, _blend(texture(rng, grid), low, high), where=(region == index)[..., None])
         return image, (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
@@ -254,7 +241,7 @@ class Canvas:
         low = high = behind
         while min(np.linalg.norm(low - behind), np.linalg.norm(high - behind)) < MIN_CONTRAST:
             low = _colour(rng)
-            high = low + rng.uniform(0, 0.6) * (_colour(rng) - low)
+            high = low + rng.uniform(0, 0.3) * (_colour(rng) - low)
         offset = np.float32([[1, 0, rng.uniform(-4, 4)], [0, 1, rng.uniform(-4, 4)]])
         shadow = cv2.GaussianBlur(cv2.warpAffine(alpha, offset, alpha.shape[::-1]), (0, 0), 2)
         image *= 1 - rng.uniform(0, 0.5) * shadow[..., None]
@@ -278,7 +265,7 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
         canvas.place(int(rng.integers(len(OUTLINES))), rng.uniform(MIN_SIZE, 2 * MIN_SIZE), members=rng.integers(8, 16))
     for _ in range(rng.integers(1, 10)):
         # The exponent favours larger ones: of the very small, little can be told.
-        size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.4)
+        size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.3)
         canvas.place(int(rng.integers(len(OUTLINES))), size)
     return canvas.scene()
 

@@ -16,18 +16,22 @@ from .precision import no_autocast
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**26}
 
 
-def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
+def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None) -> Tensor:
     r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (SOFT, Eq. 4).
 
     Args:
         x (Tensor): Tokens of shape (..., n, d).
-        y (Tensor): Tokens of shape (..., m, d), same leading dimensions.
+        y (Tensor, optional): Tokens of shape (..., m, d), same leading dimensions. Defaults to ``x`` itself, with ones
+            on the diagonal free of rounding.
 
     Returns:
         Tensor: Kernel matrix of shape (..., n, m), values in (0, 1] up to rounding.
     """
-    x, y = fold_norms(x, y)
-    return _Exp.apply(x @ y.mT)
+    rows, columns = fold_norms(x, x if y is None else y)
+    exponent = rows @ columns.mT
+    if y is None:
+        exponent.diagonal(dim1=-2, dim2=-1).zero_()
+    return _Exp.apply(exponent)
 
 
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor, tile_elements: Optional[int] = None) -> Tensor:

@@ -21,7 +21,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
     """
-    kernel = gaussian_kernel(bottleneck, bottleneck)
+    kernel = gaussian_kernel(bottleneck)
     tokens, landmarks = fold_norms(q, bottleneck)
     y = exp_product(landmarks, tokens, v)
     z = inverse_product(_ridge(kernel), y, soft_alpha(kernel.detach()), iterations, inverse)
@@ -38,7 +38,7 @@ def soft_norm_attention(q: Tensor,
 
     Arguments and result are those of :func:`soft_attention`.
     """
-    kernel = gaussian_kernel(bottleneck, bottleneck)
+    kernel = gaussian_kernel(bottleneck)
     scale = kernel.sum(-1, keepdim=True).rsqrt()
     tokens, landmarks = fold_norms(q, bottleneck)
     y = scale * exp_product(landmarks, tokens, v)

@@ -72,6 +72,8 @@ def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], vis
     for index in indices:
         sample = model.test_step(pseudo_collate([dataset[index]]))[0].cpu()
         image = mmcv.imread(sample.img_path, channel_order='rgb')
+        if 'gt_instances' in sample and 'masks' not in sample.gt_instances:
+            image = _enlarge(image, sample)
         row = [image]
         for gt in (True, False):
             visualizer.add_datasample('contact_sheet', image.copy(), sample, draw_gt=gt, draw_pred=not gt, **draw)
@@ -79,6 +81,15 @@ def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], vis
         rows.append(row)
     model.train(training)
     return rows
+
+
+def _enlarge(image: np.ndarray, sample) -> np.ndarray:
+    """A small picture at several times its size, and so its boxes: the visualizer's letters have theirs."""
+    times = max(1, 480 // max(image.shape[:2]))
+    for instances in (sample.gt_instances, sample.pred_instances, sample.get('ignored_instances', {})):
+        if 'bboxes' in instances:
+            instances.bboxes = instances.bboxes * times
+    return mmcv.imrescale(image, times)
 
 
 def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, Path], path: Union[str, Path],
@@ -91,12 +102,14 @@ def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, 
         path (str or Path): The PNG to write.
         indices (Sequence[int], optional): Samples of the test set. Defaults to six, evenly spread.
         device (str): Where to run the model.
-        **draw: See :func:`prediction_rows`.
+        **draw: See :func:`prediction_rows`. Detections below a score of 0.5 are left out if it does not say otherwise.
 
     Returns:
         Path: The PNG.
     """
     cfg = config if isinstance(config, Config) else Config.fromfile(config)
+    if cfg.default_scope == 'mmdet':
+        draw.setdefault('pred_score_thr', 0.5)
     init_default_scope(cfg.default_scope)
     dataset = DATASETS.build(cfg.test_dataloader.dataset)
     model = MODELS.build(cfg.model)

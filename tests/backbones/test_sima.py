@@ -181,7 +181,7 @@ def test_with_cp_gives_the_same_gradients(backbone):
 @EACH
 @pytest.mark.parametrize('stages', [-1, 0, 1, 3])
 def test_frozen_stages(backbone, stages):
-    model = small(backbone, frozen_stages=stages, with_cls_token=True).train()
+    model = small(backbone, frozen_stages=stages, with_cls_token=True)  # frozen before anybody calls train()
     trained = {name.split('.blocks')[0] if backbone is SimACvT else '.'.join(name.split('.')[:2])
                for name, p in model.named_parameters() if p.requires_grad}
     if backbone is SimACvT:

@@ -1,0 +1,65 @@
+"""Segmentation of the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes on a CPU."""
+metainfo = dict(
+    classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart', 'clouds', 'stripes', 'checks', 'dots'),
+    palette=[(220, 20, 60), (0, 110, 230), (255, 200, 0), (120, 60, 200), (0, 160, 90), (255, 110, 180),
+             (196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)])
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PhotoMetricDistortion'),
+    dict(type='PackSegInputs')
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale_factor=1.0),
+    dict(type='LoadAnnotations'),
+    dict(type='PackSegInputs')
+]
+train_dataloader = dict(
+    batch_size=8,
+    num_workers=1,
+    persistent_workers=True,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
+    dataset=dict(
+        type='BaseSegDataset',
+        data_root='data/shapes/',
+        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+        metainfo=metainfo,
+        reduce_zero_label=True,
+        pipeline=train_pipeline))
+val_dataloader = dict(
+    batch_size=1,
+    num_workers=1,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='BaseSegDataset',
+        data_root='data/shapes/',
+        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
+        metainfo=metainfo,
+        reduce_zero_label=True,
+        test_mode=True,
+        pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
+test_evaluator = val_evaluator
+
+max_iters = 2000
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters // 2)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+optim_wrapper = dict(
+    type='OptimWrapper', optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05), clip_grad=dict(max_norm=5))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
+    dict(type='CosineAnnealingLR', T_max=max_iters, eta_min=1e-5, by_epoch=False)
+]
+randomness = dict(seed=0)
+default_hooks = dict(
+    timer=dict(type='IterTimerHook'),
+    logger=dict(type='LoggerHook', interval=20, log_metric_by_epoch=False),
+    param_scheduler=dict(type='ParamSchedulerHook'),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=100, max_keep_ckpts=2),
+    sampler_seed=dict(type='DistSamplerSeedHook'),
+    visualization=dict(type='SegVisualizationHook'))
