@@ -30,6 +30,7 @@ PARAMETERS = {
     'retinanet_soft_medium_1x': 55,
     'retinanet_soft_small_1x': 34,
     'retinanet_soft_tiny_1x': 23,
+    'retinanet_soft_nano_shapes': None,
     'sima_cvt_13_in1k': 20,
     'sima_deit_small_in1k': 22,
     'sima_xcit_small_12_p16_in1k': 26,
@@ -49,13 +50,14 @@ PARAMETERS = {
     'sparse_rcnn_soft_small_3x': 106,
     'upernet_sima_xcit_small_12_p16_160k': None,
     'upernet_soft_medium_160k': 76,
+    'upernet_soft_nano_shapes': None,
     'upernet_soft_small_160k': 54,
 }
 
 
 def detection_batch(model):
     from mmdet.testing import demo_mm_inputs
-    return demo_mm_inputs(2, [(3, SIDE, SIDE)] * 2, num_items=[2, 3], num_classes=8, with_mask=True)
+    return demo_mm_inputs(2, [(3, SIDE, SIDE)] * 2, num_items=[2, 3], num_classes=6, with_mask=True)
 
 
 def segmentation_batch(model):

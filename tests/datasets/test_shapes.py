@@ -21,7 +21,7 @@ SMALL = dict(train=6, val=2, portraits=32, size=64, portrait_size=32)
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
     """Scenes of the default size, enough that everything rare is among them."""
-    return ensure_shapes(tmp_path_factory.mktemp('data') / 'shapes', train=120, val=40, portraits=64)
+    return ensure_shapes(tmp_path_factory.mktemp('data') / 'shapes', train=120, val=40, portraits=72)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ class TestHostLoaders:
         assert labels.tolist() == [*range(len(CLASSES) + len(STUFF)), 255]
         assert dataset.metainfo['classes'] == CLASSES + STUFF
 
-    @pytest.mark.parametrize('split, count', [('train', 64), ('val', 16)])
+    @pytest.mark.parametrize('split, count', [('train', 72), ('val', 18)])
     def test_mmpretrain(self, root, split, count):
         init_default_scope('mmpretrain')
         from mmpretrain.registry import DATASETS

@@ -50,7 +50,7 @@ def test_same_as_feature2pyramid_on_even_maps():
 @pytest.mark.parametrize('norm', ['SyncBN', 'GN'])
 def test_norm_is_chosen_by_config(norm):
     norm_cfg = dict(type=norm, **(dict(num_groups=2) if norm == 'GN' else {}))
-    neck = MODELS.build(dict(type='RescalePyramid', in_channels=8, norm_cfg=norm_cfg))
+    neck = MODELS.build(dict(type='mmsoft.RescalePyramid', in_channels=8, norm_cfg=norm_cfg))
     assert type(neck.levels[0][1]).__name__ == dict(SyncBN='SyncBatchNorm', GN='GroupNorm')[norm]
 
 

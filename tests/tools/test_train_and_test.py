@@ -54,11 +54,18 @@ def inside(folder, monkeypatch):
 
 
 def start(tool, *args, cwd=None):
-    """Starts a tool; one thread, because sums that several share come in any order."""
+    """Starts a tool; one thread, because sums that several share come in any order; Ctrl-C, which a background job's
+    children ignore, means what it means at a prompt."""
     environment = dict(os.environ, PYTHONUNBUFFERED='1', OMP_NUM_THREADS='1')
     command = [sys.executable, str(ROOT / f'tools/{tool}.py'), *args]
     return subprocess.Popen(
-        command, env=environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command,
+        env=environment,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 
 
 def finish(process):
@@ -150,7 +157,7 @@ class TestHosts:
 
     def test_pictures(self, trained, tmp_path):
         name, checkpoint = trained
-        for visualizer in Visualizer.__subclasses__():
+        for visualizer in (Visualizer, *Visualizer.__subclasses__()):
             visualizer._instance_dict.clear()  # each host keeps its first one as long as the process lives
         launch.test(f'{name}.py', checkpoint, str(tmp_path), show_dir=str(tmp_path / 'pictures'), demo_data=True)
         pictures = [path for path in (tmp_path / 'pictures').rglob('*') if path.suffix in ('.jpg', '.png')]
