@@ -224,7 +224,7 @@ def test_setup_has_nothing_to_do_twice(tmp_path):
     (tmp_path / 'pip.py').write_text('raise SystemExit("pip was called")')
     env = dict(os.environ, PYTHONPATH=str(tmp_path))
     done = subprocess.run(
-        ['tools/setup_env.sh'], cwd=ROOT, env=env, timeout=5, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        ['tools/setup_env.sh'], cwd=ROOT, env=env, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert (done.returncode, done.stdout) == (0, b''), 'run `make setup` after changing requirements'
 
 
