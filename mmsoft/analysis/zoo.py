@@ -7,6 +7,7 @@ from mmengine.config import Config
 from mmengine.fileio import load
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from mmsoft.config import load_config, without_pretrained
@@ -70,19 +71,31 @@ def build(cfg: Config) -> nn.Module:
 
 
 class _Tensors(nn.Module):
-    """What every host's model computes of an image before it looks for results in it."""
+    """What every host's model computes of an image before it looks for results in it; detectors, of 1000 proposals.
+
+    Masks are computed of 100 regions, as papers have counted them since mmdet 2; mmdet 3 takes all for some heads.
+    """
 
     def __init__(self, model: nn.Module, scope: str, shape: Tuple[int, int]) -> None:
         super().__init__()
-        self.model = model
-        self.options = {}
+        self.model, self.mask_heads, self.options = model, nn.ModuleList(), {}
         if scope == 'mmdet':
-            from mmdet.structures import DetDataSample
-            names = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')
-            self.options['data_samples'] = [DetDataSample(metainfo={name: shape for name in names})]
+            self.options['data_samples'] = [_empty_sample(shape)]
+            if getattr(model, 'with_mask', False):
+                heads, model.roi_head.mask_head = model.roi_head.mask_head, None
+                self.mask_heads.extend(heads if isinstance(heads, nn.ModuleList) else [heads])
 
     def forward(self, image: Tensor):
-        return self.model(image, mode='tensor', **self.options)
+        masks = [head(image.new_zeros(100, head.in_channels, 14, 14)) for head in self.mask_heads]
+        return self.model(image, mode='tensor', **self.options), masks
+
+
+def _empty_sample(shape: Tuple[int, int]):
+    from mmdet.structures import DetDataSample
+    names = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')
+    sample = DetDataSample(metainfo={name: shape for name in names})
+    sample.gt_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+    return sample
 
 
 def _in(unit: float, number: Optional[float]) -> str:
