@@ -7,7 +7,7 @@ _base_ = [
 ]
 arch = dict(embed_dims=[32, 96, 160, 256], num_heads=[1, 3, 5, 8], depths=[1, 2, 2, 1])
 model = dict(
-    data_preprocessor=dict(size=(128, 128)),
+    data_preprocessor=dict(size=(128, 128), test_cfg=dict(size=(128, 128))),  # BatchNorm has seen padded scenes only
     backbone=dict(_delete_=True, type='mmsoft.SOFT', arch=arch, attention_norm=True),
     decode_head=dict(in_channels=arch['embed_dims'], channels=64, num_classes=10, norm_cfg=dict(type='BN')),
     auxiliary_head=None)

@@ -124,6 +124,17 @@ def test_an_unfit_host_stops_the_import():
     assert 'mmcv 2.2.0, which is too new' in printed
 
 
+@pytest.mark.parametrize('tool', ['train', 'test', 'predict'])
+def test_an_unfit_host_is_one_sentence_from_the_tools(tool):
+    faked = ('import importlib.metadata as metadata, runpy, sys; true = metadata.version; '
+             'metadata.version = lambda name: "2.2.0" if name == "mmcv" else true(name); '
+             f'sys.argv = ["{tool}"]; runpy.run_path("tools/{tool}.py", run_name="__main__")')
+    done = subprocess.run(
+        [sys.executable, '-c', faked], cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 1
+    assert 'mmcv 2.2.0, which is too new' in done.stderr.strip() and '\n' not in done.stderr.strip()
+
+
 def test_require_host_names_what_needs_it(install):
     install(mmengine='0.10.7', mmcv='2.1.0')
     with pytest.raises(mmsoft.hosts.HostError, match='tools/train.py needs mmseg, which is not installed'):

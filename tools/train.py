@@ -3,9 +3,14 @@ import argparse
 import os
 import sys
 
-from mmengine.config import DictAction
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
 
-from mmsoft.launch import command_line, train
+from mmengine.config import DictAction  # noqa: E402
+
+from mmsoft.launch import command_line, train  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

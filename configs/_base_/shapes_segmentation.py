@@ -1,13 +1,12 @@
 """Segmentation of the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes on a CPU."""
 metainfo = dict(
     classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart', 'clouds', 'stripes', 'checks', 'dots'),
-    palette=[(220, 20, 60), (0, 110, 230), (255, 200, 0), (120, 60, 200), (0, 160, 90), (255, 110, 180),
+    palette=[(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200),
              (196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)])
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
     dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
     dict(type='PackSegInputs')
 ]
 test_pipeline = [
@@ -45,7 +44,7 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
 
-max_iters = 2000
+max_iters = 2200
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters // 2)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')

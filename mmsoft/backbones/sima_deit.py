@@ -6,7 +6,7 @@ import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
-from mmsoft.layers import MultiheadAttention, PreNormBlock, apply_block, pad_to_multiple, resize_pos_embed
+from mmsoft.layers import MultiheadAttention, PosEmbedResizer, PreNormBlock, apply_block, pad_to_multiple
 from mmsoft.ops import l1_attention
 from mmsoft.registry import MODELS
 from .sima import SimABackbone, token_parameter
@@ -81,11 +81,12 @@ class SimADeiT(SimABackbone):
         super().__init__(depth, (-1, ) if out_type == 'cls_token' else out_indices, out_type, with_cls_token,
                          frozen_stages, norm_eval, with_cp, init_cfg)
         self.patch_size = patch_size
-        self.grid = (-(-img_size // patch_size), ) * 2
+        grid = -(-img_size // patch_size)
+        self.resize_pos_embed = PosEmbedResizer((grid, grid), mode='bicubic')
 
         self.patch_embed = nn.Conv2d(in_channels, self.embed_dims, patch_size, patch_size)
         self.cls_token = token_parameter(1, self.embed_dims)
-        self.pos_embed = token_parameter(1 + self.grid[0] * self.grid[1], self.embed_dims)
+        self.pos_embed = token_parameter(1 + grid * grid, self.embed_dims)
         drop_path_rates = torch.linspace(0, drop_path_rate, depth).tolist()
         self.blocks = ModuleList(
             PreNormBlock(
@@ -105,7 +106,7 @@ class SimADeiT(SimABackbone):
         hw = x.shape[-2:]
         x = x.flatten(2).transpose(1, 2)
         x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
-        x = x + resize_pos_embed(self.pos_embed, self.grid, hw, mode='bicubic')
+        x = x + self.resize_pos_embed(self.pos_embed, hw)
         outs = []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, with_cp=self.with_cp)

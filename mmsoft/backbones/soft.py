@@ -5,8 +5,8 @@ import torch
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.layers import (MultiheadAttention, PostNormBlock, PreNormBlock, SOFTAttention, apply_block, conv_norm_act,
-                           resize_pos_embed)
+from mmsoft.layers import (ConvNormAct, MultiheadAttention, PosEmbedResizer, PostNormBlock, PreNormBlock, SOFTAttention,
+                           apply_block)
 from mmsoft.ops import INVERSE_METHODS
 from mmsoft.registry import MODELS
 from .base import BaseBackbone
@@ -186,7 +186,7 @@ class SOFT(BaseBackbone):
         widths, strides = ((32, 32, dims), (2, 1, 2)) if stage == 0 else ((dims, ), (2, ))
         convs = []
         for width, stride in zip(widths, strides):
-            convs.append(conv_norm_act(in_channels, width, stride, norm_cfg))
+            convs.append(ConvNormAct(in_channels, width, stride, norm_cfg))
             in_channels = width
         return Sequential(*convs)
 
@@ -214,7 +214,7 @@ class SOFTStage(BaseModule):
     def __init__(self, embed: nn.Module, embed_dims: int, grid: int, blocks: ModuleList, with_cls_token: bool,
                  with_cp: bool) -> None:
         super().__init__()
-        self.grid = (grid, grid)
+        self.resize_pos_embed = PosEmbedResizer((grid, grid))
         self.with_cp = with_cp
         self.embed = embed
         self.pos_embed = nn.Parameter(torch.zeros(1, grid * grid + with_cls_token, embed_dims))
@@ -235,7 +235,7 @@ class SOFTStage(BaseModule):
         x = x.flatten(2).transpose(1, 2)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
-        x = x + resize_pos_embed(self.pos_embed, self.grid, hw)
+        x = x + self.resize_pos_embed(self.pos_embed, hw)
         for block in self.blocks:
             x = apply_block(block, x, hw, with_cp=self.with_cp)
         return x, hw

@@ -25,7 +25,7 @@ from .shapes_scene import OUTLINES, TEXTURES, draw_portrait, draw_scene
 
 CLASSES = tuple(OUTLINES)
 STUFF = tuple(TEXTURES)
-PALETTE = [(220, 20, 60), (0, 110, 230), (255, 200, 0), (120, 60, 200), (0, 160, 90), (255, 110, 180)]
+PALETTE = [(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)]
 STUFF_PALETTE = [(196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)]
 
 METAINFO = dict(classes=CLASSES, palette=PALETTE)
@@ -34,7 +34,7 @@ SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETT
 """Of the ADE20K form, whose label 0 is clutter and is left out by ``reduce_zero_label=True``."""
 
 DEFAULT_ROOT = 'data/shapes'
-_VERSION = 3  # to be raised whenever the same parameters give other files
+_VERSION = 4  # to be raised whenever the same parameters give other files
 _MANIFEST = 'shapes.json'
 _MARK = '{"generator": "mmsoft.datasets.shapes", '  # how a manifest begins
 _LOCK = '.lock'

@@ -1,11 +1,12 @@
 """Draws shapes scenes: what is on them, where, and in front of what.
 
-A scene depends on nothing but the random generator it is drawn with. Neither colour nor texture says anything about
-the class of an object; only its outline does.
+A scene depends on nothing but the random generator it is drawn with. What is behind the objects is dull, and told
+apart by its texture alone. The texture of an object says nothing about its class and its colour only hints at it, for
+the hues of neighbouring classes overlap; the outline decides.
 """
 import colorsys
 import math
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -14,6 +15,8 @@ MIN_SIZE = 8
 MIN_VISIBLE = 0.7  # of an object's pixels, however many others are put in front of it
 MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
+DULL, VIVID = (0., 0.3), (0.6, 1.)  # saturation of what is behind, and of objects
+HUE_SPREAD = 0.06  # standard deviation of a class's hues, of which a full turn is 1
 _SUBPIXEL_BITS = 4
 _SHADOW = 10  # pixels that a shadow may reach beyond its object
 
@@ -111,8 +114,11 @@ TEXTURES: Dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
 }
 
 
-def _colour(rng: np.random.Generator) -> np.ndarray:
-    return 255 * np.array(colorsys.hsv_to_rgb(rng.random(), rng.uniform(0.1, 0.9), rng.uniform(0.2, 1)), np.float32)
+def _colour(rng: np.random.Generator, saturation: Tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
+    """A random colour in BGR, of any hue if None."""
+    hue = rng.random() if hue is None else hue % 1
+    rgb = colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(0.4, 1))
+    return 255 * np.array(rgb[::-1], np.float32)
 
 
 def _blend(field: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -160,7 +166,7 @@ class Canvas:
             if mask.sum() >= MIN_SIZE and self._leaves_enough(mask):
                 self._placed.append((label, members > 1, int(mask.sum())))
                 self._owner[mask] = len(self._placed)
-                self._paint(alpha)
+                self._paint(alpha, label)
                 return True
         return False
 
@@ -193,8 +199,8 @@ class Canvas:
         region = np.searchsorted(borders, place)
         image = np.empty(grid.shape[1:] + (3, ), np.float32)
         for index, kind in enumerate(kinds):
-            low = _colour(rng)
-            high = low + 0.3 * (_colour(rng) - low)
+            low = _colour(rng, DULL)
+            high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
             texture = list(TEXTURES.values())[kind]
             np.copyto(image, _blend(texture(rng, grid), low, high), where=(region == index)[..., None])
         return image, (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
@@ -206,7 +212,7 @@ class Canvas:
         points = (steps + self._rng.uniform(0, (width, height))).round().astype(np.int32)
         line = np.zeros((height, width), np.uint8)
         cv2.polylines(line, [points], False, 255, int(self._rng.integers(1, 4)), cv2.LINE_AA)
-        self._image = _blend(line / np.float32(255), self._image, _colour(self._rng))
+        self._image = _blend(line / np.float32(255), self._image, _colour(self._rng, DULL))
         self._semantic[line > 127] = 0
 
     def _outline(self, label: int, size: float) -> np.ndarray:
@@ -231,7 +237,7 @@ class Canvas:
         left = np.bincount(self._owner[~mask], minlength=len(self._placed) + 1)
         return all(left[number] >= MIN_VISIBLE * area for number, (*_, area) in enumerate(self._placed, start=1))
 
-    def _paint(self, alpha: np.ndarray) -> None:
+    def _paint(self, alpha: np.ndarray, label: int) -> None:
         """Fills the covered pixels with a texture that stands out from what is there, and casts a shadow."""
         rng = self._rng
         x, y, width, height = cv2.boundingRect((alpha > 0).view(np.uint8))
@@ -240,8 +246,9 @@ class Canvas:
         behind = image[alpha > 0.5].mean(0)
         low = high = behind
         while min(np.linalg.norm(low - behind), np.linalg.norm(high - behind)) < MIN_CONTRAST:
-            low = _colour(rng)
-            high = low + rng.uniform(0, 0.3) * (_colour(rng) - low)
+            hue = label / len(OUTLINES) + rng.normal(0, HUE_SPREAD)
+            low = _colour(rng, VIVID, hue)
+            high = low + rng.uniform(0, 0.3) * (_colour(rng, VIVID, hue) - low)
         offset = np.float32([[1, 0, rng.uniform(-4, 4)], [0, 1, rng.uniform(-4, 4)]])
         shadow = cv2.GaussianBlur(cv2.warpAffine(alpha, offset, alpha.shape[::-1]), (0, 0), 2)
         image *= 1 - rng.uniform(0, 0.5) * shadow[..., None]

@@ -9,23 +9,50 @@ import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from mmsoft.ops.precision import no_autocast
 from .padding import extent_mask
 
 
-def conv_norm_act(in_channels: int,
-                  out_channels: int,
-                  stride: int,
-                  norm_cfg: dict = dict(type='BN'),
-                  bias: bool = True,
-                  act: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True)) -> Sequential:
-    """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there)."""
-    return Sequential(
-        OrderedDict(
-            conv=nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=bias),
-            norm=build_norm_layer(norm_cfg, out_channels)[1],
-            act=act()))
+class ConvNormAct(Sequential):
+    """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there).
+
+    Without gradients, a BatchNorm that uses its running statistics is folded into the convolution's weights on the fly,
+    which saves a pass over the map and changes neither modules nor names.
+
+    Args:
+        in_channels (int): Channels of the map.
+        out_channels (int): Channels of the result.
+        stride (int): Of the convolution.
+        norm_cfg (dict): Norm. Defaults to BatchNorm.
+        bias (bool): Of the convolution. Defaults to True.
+        act (Callable): Makes the activation. Defaults to ReLU.
+    """
+
+    def __init__(self,
+                 in_channels: int,
+                 out_channels: int,
+                 stride: int,
+                 norm_cfg: dict = dict(type='BN'),
+                 bias: bool = True,
+                 act: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True)) -> None:
+        super().__init__(
+            OrderedDict(
+                conv=nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=bias),
+                norm=build_norm_layer(norm_cfg, out_channels)[1],
+                act=act()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps of shape (B, C, H, W) to (B, C', ceil(H / stride), ceil(W / stride))."""
+        norm = self.norm
+        fixed = isinstance(norm, _BatchNorm) and not norm.training and norm.track_running_stats
+        if torch.is_grad_enabled() or not fixed:
+            return super().forward(x)
+        weight, bias = fuse_conv_bn_weights(self.conv.weight, self.conv.bias, norm.running_mean, norm.running_var,
+                                            norm.eps, norm.weight, norm.bias)
+        return self.act(F.conv2d(x, weight, bias, self.conv.stride, self.conv.padding))
 
 
 class ConvPatchEmbed(BaseModule):
@@ -51,7 +78,7 @@ class ConvPatchEmbed(BaseModule):
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
         acts = [nn.GELU] * (steps - 1) + [nn.Identity]
         self.convs = ModuleList(
-            conv_norm_act(before, after, 2, norm_cfg, bias=False, act=act)
+            ConvNormAct(before, after, 2, norm_cfg, bias=False, act=act)
             for before, after, act in zip(widths, widths[1:], acts))
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> Tuple[Tensor, Optional[Tensor]]:
@@ -100,6 +127,40 @@ class FourierPositionEncoding(BaseModule):
         phase = torch.arange(1, length + 1, **exact) / (extent + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
+
+
+class PosEmbedResizer(nn.Module):
+    """:func:`resize_pos_embed` of one parameter; without gradients, the last result serves for images of the same size.
+
+    It is forgotten when the parameter is changed in place or moved, and by ``train()`` and ``eval()``, because hooks
+    that swap weights, as for their averages, leave no other trace.
+
+    Args:
+        grid (tuple[int, int]): Rows and columns that the position embedding belongs to.
+        mode (str): See :func:`resize_pos_embed`. Defaults to ``'bilinear'``.
+    """
+
+    def __init__(self, grid: Tuple[int, int], mode: str = 'bilinear') -> None:
+        super().__init__()
+        self.grid = grid
+        self.mode = mode
+        self._last = None, None
+
+    def train(self, mode: bool = True) -> 'PosEmbedResizer':
+        """Forgets, too."""
+        self._last = None, None
+        return super().train(mode)
+
+    def forward(self, pos_embed: Tensor, hw: Tuple[int, int]) -> Tensor:
+        """Position embedding of shape (1, extra + n, C) to (1, extra + hw[0] · hw[1], C)."""
+        if torch.is_grad_enabled() or pos_embed.is_inference():
+            return resize_pos_embed(pos_embed, self.grid, hw, self.mode)
+        key = tuple(hw), pos_embed.dtype, pos_embed.device, pos_embed.data_ptr(), pos_embed._version
+        last, resized = self._last
+        if key != last:
+            resized = resize_pos_embed(pos_embed, self.grid, hw, self.mode)
+            self._last = key, resized
+        return resized
 
 
 def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, int], mode: str = 'bilinear') -> Tensor:

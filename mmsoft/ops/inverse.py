@@ -83,8 +83,11 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
         raise ValueError(f'unknown inverse method {method!r}; choose one of {", ".join(INVERSE_METHODS)}')
     m = matrix.size(-1)
     alpha = alpha.detach().expand(*matrix.shape[:-2], 1, 1).reshape(-1, 1, 1)
+    factorize = INVERSE_METHODS[method]
+    if factorize is _choose:
+        factorize = partial(_choose, learns=torch.is_grad_enabled() and (matrix.requires_grad or y.requires_grad))
     out = _InverseProduct.apply(
-        matrix.reshape(-1, m, m), y.reshape(-1, m, y.size(-1)), alpha, iterations, INVERSE_METHODS[method])
+        matrix.reshape(-1, m, m), y.reshape(-1, m, y.size(-1)), alpha, iterations, factorize)
     return out.reshape(y.shape)
 
 
@@ -164,15 +167,16 @@ def _has_converged(matrix: Tensor, alpha: Tensor, iterations: int) -> Tensor:
     return (info == 0) & (alpha.flatten() * matrix.sum(-1).amax(-1).square() < most)
 
 
-def _choose(matrix: Tensor, alpha: Tensor, iterations: int) -> Apply:
-    """By measurement on a CPU: the iteration's few small products below 96 tokens, Krylov steps from 256.
+def _choose(matrix: Tensor, alpha: Tensor, iterations: int, learns: bool = False) -> Apply:
+    """By measurement on a CPU: the iteration's few small products below 96 tokens, Krylov steps for many.
 
-    On other devices products are cheap and factorisations are not.
+    A factorisation serves the backward pass as well, which Krylov steps have to repeat, so that they pay later. On
+    other devices products are cheap and factorisations are not.
     """
     m = matrix.size(-1)
     if matrix.device.type != 'cpu' or m <= 96:
         return _iterate(matrix, alpha, iterations)
-    return (_krylov if m >= 256 else _filter)(matrix, alpha, iterations)
+    return (_krylov if m >= (384 if learns else 256) else _filter)(matrix, alpha, iterations)
 
 
 INVERSE_METHODS: Dict[str, Callable] = dict(

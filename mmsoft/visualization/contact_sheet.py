@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.runner import load_checkpoint
+from mmengine.structures import PixelData
 from mmengine.visualization import Visualizer
 
 TITLES = ('image', 'ground truth', 'prediction')
@@ -72,7 +73,7 @@ def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], vis
     for index in indices:
         sample = model.test_step(pseudo_collate([dataset[index]]))[0].cpu()
         image = mmcv.imread(sample.img_path, channel_order='rgb')
-        if 'gt_instances' in sample and 'masks' not in sample.gt_instances:
+        if 'masks' not in sample.get('gt_instances', {}):
             image = _enlarge(image, sample)
         row = [image]
         for gt in (True, False):
@@ -84,11 +85,14 @@ def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], vis
 
 
 def _enlarge(image: np.ndarray, sample) -> np.ndarray:
-    """A small picture at several times its size, and so its boxes: the visualizer's letters have theirs."""
+    """A small picture at several times its size, and so its boxes and labels: the visualizer's letters have theirs."""
     times = max(1, 480 // max(image.shape[:2]))
-    for instances in (sample.gt_instances, sample.pred_instances, sample.get('ignored_instances', {})):
-        if 'bboxes' in instances:
-            instances.bboxes = instances.bboxes * times
+    for name, data in sample.items():
+        if 'bboxes' in data:
+            data.bboxes = data.bboxes * times
+        elif name in ('gt_sem_seg', 'pred_sem_seg'):
+            large = data.data.repeat_interleave(times, dim=-2).repeat_interleave(times, dim=-1)
+            sample.set_field(PixelData(data=large), name)
     return mmcv.imrescale(image, times)
 
 

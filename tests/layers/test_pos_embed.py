@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmsoft.layers import resize_pos_embed
+from mmsoft.layers import PosEmbedResizer, resize_pos_embed
 
 
 @pytest.mark.parametrize('extra', [0, 1, 2])
@@ -37,3 +37,38 @@ def test_dtype_stays_and_gradient_flows(dtype):
     assert resized.dtype == dtype
     resized.float().square().sum().backward()
     assert (pos_embed.grad != 0).all()
+
+
+class TestResizer:
+
+    @pytest.fixture
+    def model(self):
+        model = torch.nn.Module()
+        model.pos_embed = torch.nn.Parameter(torch.randn(1, 50, 8))
+        model.resize = PosEmbedResizer((7, 7))
+        return model.eval()
+
+    @torch.no_grad()
+    def test_remembers_the_last_grid(self, model):
+        first = model.resize(model.pos_embed, (10, 4))
+        assert model.resize(model.pos_embed, (10, 4)) is first
+        assert torch.equal(model.resize(model.pos_embed, (4, 10)), resize_pos_embed(model.pos_embed, (7, 7), (4, 10)))
+
+    @pytest.mark.parametrize('change', [
+        lambda model: model.load_state_dict(dict(pos_embed=torch.ones(1, 50, 8))),
+        lambda model: model.pos_embed.add_(1),
+        lambda model: model.double(),
+        lambda model: (model.pos_embed.data.copy_(torch.ones(1, 50, 8)), model.eval()),
+    ], ids=['loaded', 'in place', 'cast', 'swapped and evaluated'])  # yapf: disable
+    @torch.no_grad()
+    def test_forgets_what_has_changed(self, model, change):
+        model.resize(model.pos_embed, (10, 4))
+        change(model)
+        expected = resize_pos_embed(model.pos_embed, (7, 7), (10, 4))
+        torch.testing.assert_close(model.resize(model.pos_embed, (10, 4)), expected, rtol=0, atol=0)
+
+    def test_learns(self, model):
+        with torch.no_grad():
+            model.resize(model.pos_embed, (10, 4))
+        model.resize(model.pos_embed, (10, 4)).square().sum().backward()
+        assert (model.pos_embed.grad != 0).all()
