@@ -68,6 +68,17 @@ def test_product_equals_iteration_in_value_and_gradients(shape, spread, method):
     assert max(error(value_and_grads(by(method, alpha), matrix, y), want)) < 1e-6
 
 
+@pytest.mark.parametrize('spread', [0.3, 1., 3.])
+@pytest.mark.parametrize('m', [96, 97, 256, 384])
+def test_automatic_choice_at_every_size(m, spread):
+    """It depends on the number of tokens, and on whether a backward pass will follow."""
+    matrix, y, alpha = problem((1, 2, m, 8), spread)
+    value, *grads = value_and_grads(by_newton(alpha), matrix, y)
+    assert max(error(value_and_grads(by('auto', alpha), matrix, y), (value, *grads))) < 1e-5
+    with torch.no_grad():
+        assert max(error([by('auto', alpha)(matrix, y)], [value])) < 1e-5
+
+
 @every_method
 @pytest.mark.parametrize('iterations', [1, 2, 5, 10])
 @pytest.mark.parametrize('shape', [(1, 1, 1, 1), (3, 2, 9, 4)], ids=shape_id)
