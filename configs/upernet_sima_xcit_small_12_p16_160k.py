@@ -8,3 +8,4 @@ model = dict(
     neck=_base_.sima_pyramid_p16,
     decode_head=dict(in_channels=[384] * 4),
     auxiliary_head=dict(in_channels=384))
+auto_scale_lr = dict(enable=False, base_batch_size=16)

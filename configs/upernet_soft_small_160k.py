@@ -11,3 +11,4 @@ model = dict(
     auxiliary_head=dict(in_channels=_base_.soft_channels[2]))
 optim_wrapper = dict(
     paramwise_cfg=dict(custom_keys={'pos_embed': dict(decay_mult=0.), 'cls_token': dict(decay_mult=0.)}))
+auto_scale_lr = dict(enable=False, base_batch_size=16)

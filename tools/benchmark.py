@@ -2,6 +2,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Optional
 
 import torch
 
@@ -10,6 +11,7 @@ from mmsoft.analysis.benchmark_worker import DTYPES
 from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS
 from mmsoft.launch import command_line
 
+DEVICES = dict(cpu=['float32'], cuda=list(DTYPES))
 PASSES = dict(forward=False, backward=True)
 
 
@@ -27,14 +29,17 @@ def parse_args() -> argparse.Namespace:
                         default=[(224, 224), (512, 512), (800, 1344), (1536, 1536), (2048, 2048)])
     parser.add_argument('--passes', nargs='+', choices=PASSES, default=list(PASSES),
                         help='backward is forward and backward (default: both)')
-    parser.add_argument('--accuracy', nargs='*', type=size, metavar='SIZE', default=[(224, 224)],
-                        help='images to measure the accuracy on (default: 224; give none to leave it out)')
+    parser.add_argument('--accuracy', nargs='*', type=size, metavar='SIZE', default=[(224, 224), (512, 512)],
+                        help='images to measure the accuracy on (default: 224 512; give none to leave it out)')
     parser.add_argument('--repeats', type=int, default=5, help='times that each backbone has its turn (default: 5)')
-    parser.add_argument('--patience', type=float, default=30, metavar='SECONDS',
+    parser.add_argument('--patience', type=float, default=10, metavar='SECONDS',
                         help='for the turns of a backbone; if one run takes longer, larger images are left out '
-                        '(default: 30)')
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument('--dtype', choices=DTYPES, default='float32', help='bfloat16 and float16 by autocast')
+                        '(default: 10)')
+    parser.add_argument('--device', nargs='+', choices=list(DEVICES),
+                        default=['cpu', 'cuda'] if torch.cuda.is_available() else ['cpu'],
+                        help='(default: cpu, and cuda where there is one)')
+    parser.add_argument('--dtype', nargs='+', choices=DTYPES, help='bfloat16 and float16 by autocast (default: float32 '
+                        'on the CPU, and all, with and without torch.compile, on a GPU)')
     parser.add_argument('--compile', action='store_true', help='with torch.compile')
     parser.add_argument('--threads', type=int, default=torch.get_num_threads(), help='on the CPU (default: all)')
     parser.add_argument('--batch', type=int, default=1, help='images at a time (default: 1)')
@@ -45,11 +50,21 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
+def run(device: list, dtype: Optional[list], compile: bool, out_dir: Path, **options) -> None:
+    """One report for each setting; if there are several, each in a folder of its own."""
+    settings = [dict(device=one, dtype=each, compile=compiled) for one in device for each in dtype or DEVICES[one]
+                for compiled in ([compile] if dtype or compile or one == 'cpu' else [False, True])]
+    for one in settings:
+        name = '{device}_{dtype}'.format(**one) + '_compiled' * one['compile']
+        benchmark(out_dir=out_dir / name if len(settings) > 1 else out_dir, **one, **options)
+        options['accuracy'] = []  # it is the CPU's, once
+
+
 def main() -> int:
     options = vars(parse_args())
     if options.pop('quick'):
         options.update(QUICK)
-    return command_line(lambda: benchmark(**options), 'Interrupted; what was measured is in the output folder.')
+    return command_line(lambda: run(**options), 'Interrupted; what was measured is in the output folder.')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,8 @@
 """Detection on the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes of training on a CPU."""
 _base_ = 'mmdet::_base_/default_runtime.py'
-classes = ('circle', 'square', 'triangle', 'star', 'cross', 'heart')
+metainfo = dict(
+    classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart'),
+    palette=[(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)])
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -24,7 +26,7 @@ train_dataloader = dict(
         data_root='data/shapes/',
         ann_file='annotations/train.json',
         data_prefix=dict(img='images/training/'),
-        metainfo=dict(classes=classes),
+        metainfo=metainfo,
         pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=8,
@@ -37,7 +39,7 @@ val_dataloader = dict(
         data_root='data/shapes/',
         ann_file='annotations/val.json',
         data_prefix=dict(img='images/validation/'),
-        metainfo=dict(classes=classes),
+        metainfo=metainfo,
         test_mode=True,
         pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -62,7 +62,7 @@ def accuracy_section(results: Sequence[Accuracy]) -> str:
             for r in results]
     header = ['backbone', 'image', 'ours, float32', 'iteration, float32', 'largest value']
     return ('## Accuracy\n\nLargest absolute difference to Newton\'s iteration in float64 over the four maps, on the '
-            f'parity weights.\n\n{markdown_table(header, rows)}')
+            f'parity weights, on the CPU.\n\n{markdown_table(header, rows)}')
 
 
 def _maps(contender, size: Size, dtype: torch.dtype) -> List[torch.Tensor]:

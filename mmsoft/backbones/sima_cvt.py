@@ -6,7 +6,7 @@ import torch
 from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 
-from mmsoft.layers import ConvAttention, PreNormBlock, QuickGELU, apply_block, pad_to_multiple
+from mmsoft.layers import ConvAttention, PreNormBlock, QuickGELU, apply_block, pad_to_multiple, to_map, to_tokens
 from mmsoft.ops import l1_attention
 from mmsoft.registry import MODELS
 from .sima import SimABackbone, token_parameter
@@ -165,11 +165,11 @@ class CvTStage(BaseModule):
         """A map to a map of shape (B, C, H', W') and the class token of shape (B, C), None where there is none."""
         x = self.embed(x)
         hw = x.shape[-2:]
-        x = self.norm(x.flatten(2).transpose(1, 2))
+        x = self.norm(to_tokens(x))
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         for block in self.blocks:
             x = apply_block(block, x, hw, with_cp=self.with_cp)
         if self.cls_token is None:
-            return x.transpose(1, 2).unflatten(2, hw), None
-        return x[:, 1:].transpose(1, 2).unflatten(2, hw), x[:, 0]
+            return to_map(x, hw), None
+        return to_map(x[:, 1:], hw), x[:, 0]

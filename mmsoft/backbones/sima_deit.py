@@ -6,7 +6,8 @@ import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
-from mmsoft.layers import MultiheadAttention, PosEmbedResizer, PreNormBlock, apply_block, pad_to_multiple
+from mmsoft.layers import (MultiheadAttention, PosEmbedResizer, PreNormBlock, apply_block, pad_to_multiple, to_map,
+                           to_tokens)
 from mmsoft.ops import l1_attention
 from mmsoft.registry import MODELS
 from .sima import SimABackbone, token_parameter
@@ -104,14 +105,14 @@ class SimADeiT(SimABackbone):
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x = self.patch_embed(pad_to_multiple(x, self.patch_size))
         hw = x.shape[-2:]
-        x = x.flatten(2).transpose(1, 2)
+        x = to_tokens(x)
         x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         x = x + self.resize_pos_embed(self.pos_embed, hw)
         outs = []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, with_cp=self.with_cp)
             if i in self.out_indices:
-                outs.append(x[:, 1:].transpose(1, 2).unflatten(2, hw))
+                outs.append(to_map(x[:, 1:], hw))
         if self.has_cls_token:
             cls = self.norm(x[:, 0])
             return (cls, ) if self.out_type == 'cls_token' else (*outs[:-1], (outs[-1], cls))

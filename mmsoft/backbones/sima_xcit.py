@@ -6,7 +6,7 @@ from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from mmsoft.layers import (ClassAttentionBlock, ConvPatchEmbed, FourierPositionEncoding, XCiTBlock, apply_block,
-                           extent_mask, image_extent)
+                           extent_mask, image_extent, to_map, to_tokens)
 from mmsoft.registry import MODELS
 from .sima import SimABackbone, token_parameter
 
@@ -128,12 +128,12 @@ class SimAXCiT(SimABackbone):
         x, extent = self.patch_embed(x, image_extent(x) if self.mask_padding else None)
         hw = x.shape[-2:]
         mask = None if extent is None else extent_mask(extent, hw)
-        x = (x + self.pos_encoding(hw, extent)).flatten(2).transpose(1, 2)
+        x = to_tokens(x + self.pos_encoding(hw, extent))
         outs = []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, mask, with_cp=self.with_cp)
             if i in self.out_indices:
-                out = x.transpose(1, 2).unflatten(2, hw)
+                out = to_map(x, hw)
                 outs.append(out if mask is None else out * mask)
         if self.has_cls_token:
             cls = self._attend_class(x, mask)

@@ -6,7 +6,7 @@ from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.layers import (ConvNormAct, MultiheadAttention, PosEmbedResizer, PostNormBlock, PreNormBlock, SOFTAttention,
-                           apply_block)
+                           apply_block, to_map, to_tokens)
 from mmsoft.ops import INVERSE_METHODS
 from mmsoft.registry import MODELS
 from .base import BaseBackbone
@@ -141,7 +141,7 @@ class SOFT(BaseBackbone):
             extra = tokens.size(1) - hw[0] * hw[1]
             if extra:
                 tokens = self.norm(tokens)
-            x = tokens[:, extra:].transpose(1, 2).unflatten(2, hw)
+            x = to_map(tokens[:, extra:], hw)
             if i in self.out_indices:
                 outs.append((x, tokens[:, 0]) if extra and self.with_cls_token else x)
         return (tokens[:, 0], ) if self.out_type == 'cls_token' else tuple(outs)
@@ -232,7 +232,7 @@ class SOFTStage(BaseModule):
         """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
         x = self.embed(x)
         hw = (x.size(2), x.size(3))
-        x = x.flatten(2).transpose(1, 2)
+        x = to_tokens(x)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         x = x + self.resize_pos_embed(self.pos_embed, hw)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mmsoft.ops import soft_attention, soft_norm_attention
 from .bottleneck import BottleneckTokens
+from .token_map import to_map, to_tokens
 
 
 class SOFTAttention(BaseModule):
@@ -59,19 +60,20 @@ class SOFTAttention(BaseModule):
         """Attends over tokens of shape (B, n, C) that form a map of shape ``hw``, class token in front if any."""
         batch, n, channels = x.shape
         extra = n - hw[0] * hw[1]
-        q, v = (self.query(x) * self.scale), self.value(x)
+        q, v = self.query(x) * self.scale, self.value(x)
         q, v_heads = (t.view(batch, n, self.num_heads, -1).transpose(1, 2) for t in (q, v))
-        q_map = q[:, :, extra:].flatten(0, 1).transpose(1, 2).unflatten(2, hw)
+        q = q.contiguous()  # a head's map in one piece, for its convolution
+        q_map = to_map(q[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map).unflatten(0, (batch, self.num_heads))
         out = self.attend(q, bottleneck, v_heads, **self.options).transpose(1, 2).reshape(batch, n, channels)
-        return self.proj(out + F.pad(self._convolve(v[:, extra:], hw), (0, 0, extra, 0)))
+        local = self._convolve(v[:, extra:], hw)
+        return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _convolve(self, v: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
         channels = v.size(2)
         weight = self.conv.weight.repeat_interleave(channels // self.num_heads, dim=0)
-        v = v.transpose(1, 2).unflatten(2, hw)
-        return F.conv2d(v, weight, padding=self.conv.padding, groups=channels).flatten(2).transpose(1, 2)
+        return to_tokens(F.conv2d(to_map(v, hw), weight, padding=self.conv.padding, groups=channels))
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:

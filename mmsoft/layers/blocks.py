@@ -1,6 +1,7 @@
 """Transformer blocks: attention and FFN with their residual connections, normalised after or before."""
-from typing import Tuple
+from typing import Callable, Tuple
 
+import torch
 import torch.utils.checkpoint as cp
 from mmcv.cnn.bricks import DropPath
 from mmcv.cnn.bricks.transformer import FFN
@@ -18,6 +19,27 @@ class Residual(nn.Sequential):
 def ffn(embed_dims: int, ratio: float = 4, act_cfg: dict = dict(type='GELU'), drop_rate: float = 0.) -> FFN:
     """Feed-forward network of width ``ratio · embed_dims``, without its residual connection."""
     return FFN(embed_dims, int(ratio * embed_dims), act_cfg=act_cfg, ffn_drop=drop_rate, add_identity=False)
+
+
+def by_chunks(function: Callable[[Tensor], Tensor], x: Tensor, training: bool, elements: int = 2**20) -> Tensor:
+    """Applies what acts on each token alone to runs of tokens (B, n, C), so that a wide intermediate stays in cache.
+
+    In training, where an image's stochastic depth is one draw, with gradients, which need the intermediate anyway, and
+    on a GPU, it is applied to all at once.
+
+    Args:
+        function (Callable): Maps (B, n, C) to the same for any n.
+        x (Tensor): Tokens of shape (B, n, C).
+        training (bool): Whether the block is in training.
+        elements (int): Of an intermediate four times as wide as the tokens, at a time. Defaults to 2**20.
+
+    Returns:
+        Tensor: Shape (B, n, C).
+    """
+    tokens = max(1, elements // (4 * x.size(0) * x.size(2)))
+    if training or torch.is_grad_enabled() or x.device.type != 'cpu' or x.size(1) <= tokens:
+        return function(x)
+    return torch.cat([function(run) for run in x.split(tokens, dim=1)], dim=1)
 
 
 def apply_block(block: nn.Module, x: Tensor, *args, with_cp: bool = False) -> Tensor:
@@ -48,7 +70,7 @@ class PostNormBlock(BaseModule):
     def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
         x = self.norm1(x + self.drop(self.attn(x, hw)))
-        return self.norm2(x + self.drop(self.ffn(x)))
+        return by_chunks(lambda run: self.norm2(run + self.drop(self.ffn(run))), x, self.training)
 
 
 class PreNormBlock(BaseModule):
@@ -80,4 +102,4 @@ class PreNormBlock(BaseModule):
     def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
         x = x + self.drop(self.attn(self.norm1(x), hw))
-        return x + self.drop(self.ffn(self.norm2(x)))
+        return by_chunks(lambda run: run + self.drop(self.ffn(self.norm2(run))), x, self.training)

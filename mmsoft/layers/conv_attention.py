@@ -7,6 +7,8 @@ from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, Sequential
 from torch import Tensor, nn
 
+from .token_map import to_map, to_tokens
+
 
 class QuickGELU(nn.Module):
     """``x · sigmoid(1.702 x)``, CvT's approximation of the GELU."""
@@ -35,7 +37,7 @@ class ConvProjection(Sequential):
     def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Tokens of shape (B, [1 +] H' · W', C) to (B, [1 +] ceil(H' / stride) · ceil(W' / stride), C)."""
         extra = x.size(1) - hw[0] * hw[1]
-        y = self.norm(self.conv(x[:, extra:].transpose(1, 2).unflatten(2, hw))).flatten(2).transpose(1, 2)
+        y = to_tokens(self.norm(self.conv(to_map(x[:, extra:], hw))))
         return self.proj(torch.cat([x[:, :extra], y], dim=1) if extra else y)
 
 

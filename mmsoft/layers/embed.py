@@ -20,7 +20,7 @@ class ConvNormAct(Sequential):
     """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there).
 
     Without gradients, a BatchNorm that uses its running statistics is folded into the convolution's weights on the fly,
-    which saves a pass over the map and changes neither modules nor names.
+    which saves a pass over the map and changes neither modules nor names. Where hooks watch the two, they run in turn.
 
     Args:
         in_channels (int): Channels of the map.
@@ -46,13 +46,17 @@ class ConvNormAct(Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C', ceil(H / stride), ceil(W / stride))."""
-        norm = self.norm
-        fixed = isinstance(norm, _BatchNorm) and not norm.training and norm.track_running_stats
-        if torch.is_grad_enabled() or not fixed:
+        if torch.is_grad_enabled() or not self._can_fold():
             return super().forward(x)
-        weight, bias = fuse_conv_bn_weights(self.conv.weight, self.conv.bias, norm.running_mean, norm.running_var,
-                                            norm.eps, norm.weight, norm.bias)
-        return self.act(F.conv2d(x, weight, bias, self.conv.stride, self.conv.padding))
+        conv, norm = self.conv, self.norm
+        weight, bias = fuse_conv_bn_weights(conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps,
+                                            norm.weight, norm.bias)
+        return self.act(F.conv2d(x, weight, bias, conv.stride, conv.padding))
+
+    def _can_fold(self) -> bool:
+        norm = self.norm
+        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (self.conv, norm))
+        return isinstance(norm, _BatchNorm) and not norm.training and norm.track_running_stats and not hooked
 
 
 class ConvPatchEmbed(BaseModule):
@@ -129,11 +133,15 @@ class FourierPositionEncoding(BaseModule):
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 
 
+# Of torch 2.3 and later; before, the cache costs a compiled network a break of its graph.
+_is_compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', bool)
+
+
 class PosEmbedResizer(nn.Module):
-    """:func:`resize_pos_embed` of one parameter; without gradients, the last result serves for images of the same size.
+    """:func:`resize_pos_embed` of one parameter; in evaluation, the last result serves for images of the same size.
 
     It is forgotten when the parameter is changed in place or moved, and by ``train()`` and ``eval()``, because hooks
-    that swap weights, as for their averages, leave no other trace.
+    that swap weights, as for their averages, leave no other trace. Copies of a model start without it.
 
     Args:
         grid (tuple[int, int]): Rows and columns that the position embedding belongs to.
@@ -151,9 +159,16 @@ class PosEmbedResizer(nn.Module):
         self._last = None, None
         return super().train(mode)
 
+    def _apply(self, *args, **kwargs) -> 'PosEmbedResizer':
+        self._last = None, None
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> dict:
+        return dict(self.__dict__, _last=(None, None))
+
     def forward(self, pos_embed: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Position embedding of shape (1, extra + n, C) to (1, extra + hw[0] · hw[1], C)."""
-        if torch.is_grad_enabled() or pos_embed.is_inference():
+        if self.training or torch.is_grad_enabled() or pos_embed.is_inference() or _is_compiling():
             return resize_pos_embed(pos_embed, self.grid, hw, self.mode)
         key = tuple(hw), pos_embed.dtype, pos_embed.device, pos_embed.data_ptr(), pos_embed._version
         last, resized = self._last

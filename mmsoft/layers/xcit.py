@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from mmsoft.ops import l1_attention, l1_class_attention
 from .attention import MultiheadAttention
-from .blocks import Residual, ffn
+from .blocks import Residual, by_chunks, ffn
+from .token_map import to_map, to_tokens
 
 
 class LocalPatchInteraction(BaseModule):
@@ -30,10 +31,10 @@ class LocalPatchInteraction(BaseModule):
 
     def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same; zero outside (B, 1, H', W')."""
-        x = x.transpose(1, 2).unflatten(2, hw)
+        x = to_map(x, hw)
         x = self.norm(self.act(self.conv1(x if mask is None else x * mask)))
         x = self.conv2(x if mask is None else x * mask)
-        return x.flatten(2).transpose(1, 2)
+        return to_tokens(x)
 
 
 class XCiTBlock(BaseModule):
@@ -84,7 +85,7 @@ class XCiTBlock(BaseModule):
         x = x + self.drop(self.gamma1 * self.attn(self.norm1(x), mask=None if mask is None else mask.flatten(1)))
         if self.lpi is not None:
             x = x + self.drop(self.gamma3 * self.lpi(self.norm3(x), hw, mask))
-        return x + self.drop(self.gamma2 * self.ffn(self.norm2(x)))
+        return by_chunks(lambda run: run + self.drop(self.gamma2 * self.ffn(self.norm2(run))), x, self.training)
 
 
 class ClassAttentionBlock(BaseModule):

@@ -1,4 +1,5 @@
 """Where half precision would lose the meaning of a result."""
+import contextlib
 import functools
 
 import torch
@@ -25,8 +26,24 @@ def at_least_float32(function):
 
 
 def no_autocast(device_type: str):
-    """Context in which autocast is off, also on devices that torch has no autocast for."""
-    return torch.autocast(device_type if device_type in _AUTOCAST_DEVICES else 'cpu', enabled=False)
+    """Context in which autocast is off, also on devices that torch has no autocast for; on CUDA, TF32 is off as well.
+
+    The squared norms that are folded into a Gaussian kernel's exponent nearly cancel, and Newton's steps amplify what
+    they start with: neither has digits to spare.
+    """
+    autocast_off = torch.autocast(device_type if device_type in _AUTOCAST_DEVICES else 'cpu', enabled=False)
+    return _without_tf32(autocast_off) if device_type == 'cuda' else autocast_off
+
+
+@contextlib.contextmanager
+def _without_tf32(context):
+    matmul = torch.backends.cuda.matmul
+    allowed, matmul.allow_tf32 = matmul.allow_tf32, False
+    try:
+        with context:
+            yield
+    finally:
+        matmul.allow_tf32 = allowed
 
 
 def _promote(value):

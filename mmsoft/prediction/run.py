@@ -97,7 +97,12 @@ def _predictions(task: Task, images: List[Path], batch_size: int,
             print(f'{path} is skipped, it cannot be read as an image: {error}', file=sys.stderr)
             broken.append(path)
             continue
-        batch.append((path, image, task.prepare(image)))
+        try:
+            batch.append((path, image, task.prepare(image)))
+        except Exception as error:  # a pipeline may refuse a picture for whatever reason; the others go on
+            print(f'{path} is skipped, the pipeline of the config refuses it: {error}', file=sys.stderr)
+            broken.append(path)
+            continue
         if len(batch) == batch_size:
             yield from predicted()
     yield from predicted()

@@ -11,6 +11,7 @@ CONFIGS = Path(__file__).parents[2] / 'configs'
 def test_detection():
     cfg = Config.fromfile(CONFIGS / 'retinanet_soft_nano_shapes.py')
     assert cfg.train_dataloader.dataset.metainfo.classes == METAINFO['classes']
+    assert cfg.train_dataloader.dataset.metainfo.palette == METAINFO['palette']
     assert cfg.model.bbox_head.num_classes == len(METAINFO['classes'])
 
 

@@ -43,7 +43,15 @@ def test_statistics_of_the_batch_are_not_folded(norm_cfg):
 
 @torch.no_grad()
 def test_a_folded_norm_is_not_run():
-    conv, ran = module(dict(type='BN')), []
-    conv.norm.register_forward_hook(lambda *_: ran.append(1))
+    conv = module(dict(type='BN'))
+    conv.norm.forward = None
     conv(torch.randn(2, 3, 8, 8).double())
-    assert not ran
+
+
+@torch.no_grad()
+def test_hooks_are_heard():
+    conv, heard = module(dict(type='BN')), []
+    conv.norm.register_forward_hook(lambda *_: heard.append('norm'))
+    conv.conv.register_forward_pre_hook(lambda *_: heard.append('conv'))
+    conv(torch.randn(2, 3, 8, 8).double())
+    assert heard == ['conv', 'norm']

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -72,3 +74,19 @@ class TestResizer:
             model.resize(model.pos_embed, (10, 4))
         model.resize(model.pos_embed, (10, 4)).square().sum().backward()
         assert (model.pos_embed.grad != 0).all()
+
+    @torch.no_grad()
+    def test_training_is_not_trusted(self, model):
+        """A teacher is averaged through ``.data`` at each step, without gradients and without leaving training."""
+        model.train()
+        model.resize(model.pos_embed, (10, 4))
+        model.pos_embed.data.mul_(2)
+        expected = resize_pos_embed(model.pos_embed, (7, 7), (10, 4))
+        assert torch.equal(model.resize(model.pos_embed, (10, 4)), expected)
+
+    @torch.no_grad()
+    def test_copies_start_anew(self, model):
+        first = model.resize(model.pos_embed, (10, 4))
+        twin = copy.deepcopy(model)
+        assert twin.resize._last == (None, None)
+        assert torch.equal(twin.resize(twin.pos_embed, (10, 4)), first)
