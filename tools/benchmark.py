@@ -4,12 +4,17 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-import torch
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
 
-from mmsoft.analysis.benchmark_command import QUICK, benchmark
-from mmsoft.analysis.benchmark_worker import DTYPES
-from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS
-from mmsoft.launch import command_line
+import torch  # noqa: E402
+
+from mmsoft.analysis.benchmark_command import QUICK, benchmark  # noqa: E402
+from mmsoft.analysis.benchmark_worker import DTYPES  # noqa: E402
+from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS  # noqa: E402
+from mmsoft.launch import command_line  # noqa: E402
 
 DEVICES = dict(cpu=['float32'], cuda=list(DTYPES))
 PASSES = dict(forward=False, backward=True)

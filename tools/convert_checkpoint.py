@@ -2,8 +2,13 @@
 import argparse
 import sys
 
-from mmsoft.checkpoint import convert_checkpoint
-from mmsoft.launch import command_line
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
+
+from mmsoft.checkpoint import convert_checkpoint  # noqa: E402
+from mmsoft.launch import command_line  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

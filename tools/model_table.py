@@ -2,9 +2,14 @@
 import argparse
 import sys
 
-from mmsoft.analysis import SIZES, size_table
-from mmsoft.errors import UsageError
-from mmsoft.launch import command_line
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
+
+from mmsoft.analysis import SIZES, size_table  # noqa: E402
+from mmsoft.errors import UsageError  # noqa: E402
+from mmsoft.launch import command_line  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

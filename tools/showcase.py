@@ -5,8 +5,13 @@ Interrupted, the same command goes on where it stopped.
 import argparse
 import sys
 
-from mmsoft.launch import command_line
-from mmsoft.showcase import showcase
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
+
+from mmsoft.launch import command_line  # noqa: E402
+from mmsoft.showcase import showcase  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

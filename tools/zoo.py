@@ -3,11 +3,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from mmengine.logging import MMLogger
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
 
-from mmsoft.analysis.zoo import published_figures, zoo_table
-from mmsoft.errors import UsageError
-from mmsoft.launch import command_line
+from mmengine.logging import MMLogger  # noqa: E402
+
+from mmsoft.analysis.zoo import published_figures, zoo_table  # noqa: E402
+from mmsoft.errors import UsageError  # noqa: E402
+from mmsoft.launch import command_line  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 
