@@ -15,6 +15,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 from mmsoft.ops.precision import no_autocast
 from .padding import extent_mask
 
+# Of torch 2.3 and later. A compiler folds norms by itself, and stumbles over one that is folded for it.
+_is_compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', bool)
+
 
 class ConvNormAct(Sequential):
     """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there).
@@ -46,7 +49,7 @@ class ConvNormAct(Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C', ceil(H / stride), ceil(W / stride))."""
-        if torch.is_grad_enabled() or not self._can_fold():
+        if torch.is_grad_enabled() or _is_compiling() or not self._can_fold():
             return super().forward(x)
         conv, norm = self.conv, self.norm
         weight, bias = fuse_conv_bn_weights(conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps,
@@ -131,10 +134,6 @@ class FourierPositionEncoding(BaseModule):
         phase = torch.arange(1, length + 1, **exact) / (extent + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
-
-
-# Of torch 2.3 and later; before, the cache costs a compiled network a break of its graph.
-_is_compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', bool)
 
 
 class PosEmbedResizer(nn.Module):
