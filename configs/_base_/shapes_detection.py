@@ -1,5 +1,5 @@
 """Detection on the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes of training on a CPU."""
-_base_ = 'mmdet::_base_/default_runtime.py'
+_base_ = ['mmdet::_base_/default_runtime.py', 'shapes_training.py']
 metainfo = dict(
     classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart'),
     palette=[(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)])
@@ -48,13 +48,8 @@ test_evaluator = val_evaluator
 
 max_epochs = 9
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=3)
-val_cfg = dict(type='ValLoop')
-test_cfg = dict(type='TestLoop')
-optim_wrapper = dict(
-    type='OptimWrapper', optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05), clip_grad=dict(max_norm=5))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
     dict(type='CosineAnnealingLR', T_max=max_epochs, eta_min=1e-5, convert_to_iter_based=True)
 ]
-randomness = dict(seed=0)
 default_hooks = dict(checkpoint=dict(max_keep_ckpts=2), logger=dict(interval=20))

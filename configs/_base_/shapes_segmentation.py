@@ -1,4 +1,5 @@
 """Segmentation of the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes on a CPU."""
+_base_ = 'shapes_training.py'
 metainfo = dict(
     classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart', 'clouds', 'stripes', 'checks', 'dots'),
     palette=[(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200),
@@ -46,15 +47,10 @@ test_evaluator = val_evaluator
 
 max_iters = 2200
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters // 2)
-val_cfg = dict(type='ValLoop')
-test_cfg = dict(type='TestLoop')
-optim_wrapper = dict(
-    type='OptimWrapper', optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05), clip_grad=dict(max_norm=5))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
     dict(type='CosineAnnealingLR', T_max=max_iters, eta_min=1e-5, by_epoch=False)
 ]
-randomness = dict(seed=0)
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=20, log_metric_by_epoch=False),

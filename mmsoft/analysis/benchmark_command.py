@@ -2,6 +2,7 @@
 from pathlib import Path
 from typing import Sequence, Tuple
 
+import torch
 from mmengine.logging import print_log
 
 from mmsoft.errors import UsageError
@@ -42,6 +43,8 @@ def benchmark(models: Sequence[str],
         UsageError: If the device cannot do what is asked for.
     """
     settings = Settings(**settings)
+    if settings.device == 'cuda' and not torch.cuda.is_available():
+        raise UsageError('--device cuda needs a GPU that PyTorch can use, and finds none; take --device cpu.')
     if settings.device == 'cpu' and settings.dtype in ('tf32', 'float16'):
         raise UsageError(f'--dtype {settings.dtype} needs a GPU; a CPU takes float32 and bfloat16.')
     machine = describe_machine(settings.device, settings.threads)

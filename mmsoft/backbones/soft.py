@@ -42,7 +42,7 @@ class SOFT(BaseBackbone):
             cost is then linear in the number of tokens. The weights are the same.
         bottleneck_size (int): Rows and columns of a fixed bottleneck: 6, 7, 8, 9 in Table 7.
         newton_iterations (int): Steps of the Newton–Raphson inverse.
-        inverse (str): A key of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
+        inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
         in_channels (int): Channels of the image.
         img_size (int): Side of the images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
@@ -98,7 +98,7 @@ class SOFT(BaseBackbone):
                          frozen_stages, norm_eval, with_cp, init_cfg)
         _check_choice('last_stage', last_stage, ('softmax', 'soft'))
         _check_choice('bottleneck', bottleneck, ('ratio', 'fixed'))
-        _check_choice('inverse', inverse, tuple(INVERSE_METHODS))
+        _check_choice('inverse', inverse, INVERSE_METHODS)
         if newton_iterations < 1:
             raise ValueError(f'newton_iterations must be at least 1; got {newton_iterations}')
         if not -1 <= frozen_stages <= len(depths):

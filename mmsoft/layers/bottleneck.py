@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from .token_map import to_tokens
+
 
 class BottleneckTokens(BaseModule):
     """Samples bottleneck tokens from the map of queries, then LayerNorm and GELU (SOFT, Sec. 3.2 and Table 8).
@@ -51,7 +53,7 @@ class BottleneckTokens(BaseModule):
             tokens = self.sample(q, self.ratio, stride, self.training)
         if self.size is not None and min(tokens.shape[-2:]) > 0:
             tokens = F.adaptive_avg_pool2d(tokens, [min(self.size, extent) for extent in tokens.shape[-2:]])
-        return self.act(self.norm(tokens.flatten(2).transpose(1, 2)))
+        return self.act(self.norm(to_tokens(tokens)))
 
     def _cover(self, extent: int) -> Tuple[int, int]:
         """Padding and stride with which the windows reach every token of one side."""

@@ -14,6 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from mmsoft.ops.precision import no_autocast
 from .padding import extent_mask
+from .token_map import to_map, to_tokens
 
 # Of torch 2.3 and later. A compiler folds norms by itself, and stumbles over one that is folded for it.
 _is_compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', bool)
@@ -194,8 +195,8 @@ def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, in
     extra = pos_embed.size(1) - grid[0] * grid[1]
     tokens = pos_embed[:, extra:]
     with no_autocast(pos_embed.device.type):
-        image = tokens.transpose(1, 2).unflatten(2, grid)
+        image = to_map(tokens, grid)
         image = image.to(torch.promote_types(image.dtype, torch.float32))
         image = F.interpolate(image, size=hw, mode=mode, align_corners=False)
-    resized = image.flatten(2).transpose(1, 2).to(pos_embed.dtype)
+    resized = to_tokens(image).to(pos_embed.dtype)
     return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized

@@ -68,7 +68,7 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
         y (Tensor): Shape (..., m, c), same leading dimensions.
         alpha (Tensor): Scale of the starting value, broadcastable to (..., 1, 1). Not differentiated.
         iterations (int): Number of steps. Defaults to 20.
-        method (str): A key of :data:`INVERSE_METHODS`: ``'newton'`` iterates, ``'closed_form'`` filters the
+        method (str): One of :data:`INVERSE_METHODS`: ``'newton'`` iterates, ``'closed_form'`` filters the
             eigenvalues, ``'solve'`` solves where the iteration has converged and filters elsewhere, ``'krylov'``
             filters in a small Krylov space and solves where that does not suffice, ``'auto'`` chooses by size and
             device.
@@ -83,11 +83,10 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
         raise ValueError(f'unknown inverse method {method!r}; choose one of {", ".join(INVERSE_METHODS)}')
     m = matrix.size(-1)
     alpha = alpha.detach().expand(*matrix.shape[:-2], 1, 1).reshape(-1, 1, 1)
-    factorize = INVERSE_METHODS[method]
-    if factorize is _choose:
-        factorize = partial(_choose, learns=torch.is_grad_enabled() and (matrix.requires_grad or y.requires_grad))
+    if method == 'auto':
+        method = _choose(matrix, learns=torch.is_grad_enabled() and (matrix.requires_grad or y.requires_grad))
     out = _InverseProduct.apply(
-        matrix.reshape(-1, m, m), y.reshape(-1, m, y.size(-1)), alpha, iterations, factorize)
+        matrix.reshape(-1, m, m), y.reshape(-1, m, y.size(-1)), alpha, iterations, FACTORIZATIONS[method])
     return out.reshape(y.shape)
 
 
@@ -167,7 +166,11 @@ def _has_converged(matrix: Tensor, alpha: Tensor, iterations: int) -> Tensor:
     return (info == 0) & (alpha.flatten() * matrix.sum(-1).amax(-1).square() < most)
 
 
-def _choose(matrix: Tensor, alpha: Tensor, iterations: int, learns: bool = False) -> Apply:
+FACTORIZATIONS: Dict[str, Callable] = dict(newton=_iterate, closed_form=_filter, solve=_solve, krylov=_krylov)
+INVERSE_METHODS = ('auto', *FACTORIZATIONS)
+
+
+def _choose(matrix: Tensor, learns: bool) -> str:
     """By measurement on a CPU: the iteration's few small products below 96 tokens, Krylov steps for many.
 
     A factorisation serves the backward pass as well, which Krylov steps have to repeat, so that they pay later. On
@@ -175,9 +178,5 @@ def _choose(matrix: Tensor, alpha: Tensor, iterations: int, learns: bool = False
     """
     m = matrix.size(-1)
     if matrix.device.type != 'cpu' or m <= 96:
-        return _iterate(matrix, alpha, iterations)
-    return (_krylov if m >= (384 if learns else 256) else _filter)(matrix, alpha, iterations)
-
-
-INVERSE_METHODS: Dict[str, Callable] = dict(
-    auto=_choose, newton=_iterate, closed_form=_filter, solve=_solve, krylov=_krylov)
+        return 'newton'
+    return 'krylov' if m >= (384 if learns else 256) else 'closed_form'

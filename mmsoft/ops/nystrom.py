@@ -16,7 +16,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
         bottleneck (Tensor): Bottleneck tokens, shape (B, h, m, d).
         v (Tensor): Values, shape (B, h, n, c).
         iterations (int): Newton–Raphson steps. Defaults to 20.
-        inverse (str): A key of :data:`mmsoft.ops.inverse.INVERSE_METHODS`. Defaults to ``'auto'``.
+        inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`. Defaults to ``'auto'``.
 
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.

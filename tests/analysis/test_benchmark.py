@@ -91,6 +91,12 @@ def test_every_rival_takes_part():
     assert {contender.rival for contender in CONTENDERS.values() if contender.rival} <= set(CONTENDERS)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+def test_no_gpu(tmp_path):
+    with pytest.raises(UsageError, match='needs a GPU'):
+        benchmark(**dict(QUICK, passes=[False], out_dir=tmp_path, device='cuda'))
+
+
 def test_a_cpu_without_float16(tmp_path):
     with pytest.raises(UsageError, match='GPU'):
         benchmark(**dict(QUICK, passes=[False], out_dir=tmp_path, dtype='float16'))

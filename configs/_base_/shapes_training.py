@@ -1,0 +1,6 @@
+"""What training on the generated shapes has in common for detection and segmentation."""
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+optim_wrapper = dict(
+    type='OptimWrapper', optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05), clip_grad=dict(max_norm=5))
+randomness = dict(seed=0)
