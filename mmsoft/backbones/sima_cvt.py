@@ -115,7 +115,7 @@ class SimACvT(SimABackbone):
         for i, stage in enumerate(self.stages):
             x, cls = stage(x)
             if i in self.out_indices:
-                outs.append(x)
+                outs.append(x.contiguous())
         if self.has_cls_token:
             cls = self.norm(cls)
             return (cls, ) if self.out_type == 'cls_token' else (*outs[:-1], (outs[-1], cls))

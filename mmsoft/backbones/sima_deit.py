@@ -112,7 +112,7 @@ class SimADeiT(SimABackbone):
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, with_cp=self.with_cp)
             if i in self.out_indices:
-                outs.append(to_map(x[:, 1:], hw))
+                outs.append(to_map(x[:, 1:], hw).contiguous())
         if self.has_cls_token:
             cls = self.norm(x[:, 0])
             return (cls, ) if self.out_type == 'cls_token' else (*outs[:-1], (outs[-1], cls))

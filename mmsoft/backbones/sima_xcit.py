@@ -128,13 +128,13 @@ class SimAXCiT(SimABackbone):
         x, extent = self.patch_embed(x, image_extent(x) if self.mask_padding else None)
         hw = x.shape[-2:]
         mask = None if extent is None else extent_mask(extent, hw)
-        x = to_tokens(x + self.pos_encoding(hw, extent))
+        x = to_tokens(x + self.pos_encoding(hw, extent)).contiguous()
         outs = []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, mask, with_cp=self.with_cp)
             if i in self.out_indices:
                 out = to_map(x, hw)
-                outs.append(out if mask is None else out * mask)
+                outs.append((out if mask is None else out * mask).contiguous())
         if self.has_cls_token:
             cls = self._attend_class(x, mask)
             return (cls, ) if self.out_type == 'cls_token' else (*outs[:-1], (outs[-1], cls))

@@ -143,7 +143,7 @@ class SOFT(BaseBackbone):
                 tokens = self.norm(tokens)
             x = to_map(tokens[:, extra:], hw)
             if i in self.out_indices:
-                outs.append((x, tokens[:, 0]) if extra and self.with_cls_token else x)
+                outs.append((x.contiguous(), tokens[:, 0]) if extra and self.with_cls_token else x.contiguous())
         return (tokens[:, 0], ) if self.out_type == 'cls_token' else tuple(outs)
 
     def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> Tuple[int, int]:

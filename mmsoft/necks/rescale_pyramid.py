@@ -49,7 +49,7 @@ class RescalePyramid(BaseModule):
             inputs = tuple(inputs) * len(self.levels)
         if len(inputs) != len(self.levels):
             raise ValueError(f'{len(self.levels)} rescales want as many maps, or one; got {len(inputs)}')
-        return tuple(level(x) for level, x in zip(self.levels, inputs))
+        return tuple(level(x).contiguous() for level, x in zip(self.levels, inputs))
 
 
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
