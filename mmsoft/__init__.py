@@ -1,7 +1,7 @@
 """Softmax-free transformers for dense prediction, as an OpenMMLab plugin."""
 from importlib import import_module
 
-from .hosts import check_hosts, require_host
+from .utils.hosts import check_hosts, require_host
 from .version import __version__
 
 check_hosts()

@@ -8,4 +8,4 @@ OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor',
     parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
     scope='mmsoft',
-    locations=['mmsoft.optim'])
+    locations=['mmsoft.engine'])

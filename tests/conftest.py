@@ -9,7 +9,7 @@ import torch
 torch.set_num_threads(min(2, torch.get_num_threads()))
 os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
 
-import mmsoft.quiet  # noqa: F401,E402  before mmengine's runner
+import mmsoft.utils.quiet  # noqa: F401,E402  before mmengine's runner
 
 
 @pytest.fixture(autouse=True)

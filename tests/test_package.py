@@ -10,7 +10,7 @@ import pytest
 from modelindex.load_model_index import load
 
 import mmsoft
-from mmsoft import hosts
+from mmsoft.utils import hosts
 
 ROOT = Path(__file__).resolve().parents[1]
 INSTALLED = dict(mmengine='0.10.7', mmcv='2.1.0', mmdet='3.3.0', mmsegmentation='1.2.2', mmpretrain='1.2.0')
@@ -137,14 +137,14 @@ def test_an_unfit_host_is_one_sentence_from_the_tools(tool):
 
 def test_require_host_names_what_needs_it(install):
     install(mmengine='0.10.7', mmcv='2.1.0')
-    with pytest.raises(mmsoft.hosts.HostError, match='tools/train.py needs mmseg, which is not installed'):
+    with pytest.raises(hosts.HostError, match='tools/train.py needs mmseg, which is not installed'):
         mmsoft.require_host('mmseg', 'tools/train.py')
 
 
 def test_mmdet_needs_the_compiled_operators(install):
     install(mmengine='0.10.7', mmcv_lite='2.1.0', mmdet='3.3.0', mmsegmentation='1.2.2')
     mmsoft.require_host('mmseg')
-    with pytest.raises(mmsoft.hosts.HostError, match='compiled operators'):
+    with pytest.raises(hosts.HostError, match='compiled operators'):
         mmsoft.require_host('mmdet')
 
 

@@ -14,7 +14,7 @@ import torch  # noqa: E402
 from mmsoft.analysis.benchmark_command import QUICK, benchmark  # noqa: E402
 from mmsoft.analysis.benchmark_worker import DTYPES  # noqa: E402
 from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS  # noqa: E402
-from mmsoft.launch import command_line  # noqa: E402
+from mmsoft.apis.cli import command_line  # noqa: E402
 
 DEVICES = dict(cpu=['float32'], cuda=list(DTYPES))
 PASSES = dict(forward=False, backward=True)

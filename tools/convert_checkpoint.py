@@ -7,8 +7,8 @@ try:
 except ImportError as error:
     sys.exit(str(error))
 
+from mmsoft.apis.cli import command_line  # noqa: E402
 from mmsoft.checkpoint import convert_checkpoint  # noqa: E402
-from mmsoft.launch import command_line  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

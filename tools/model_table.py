@@ -8,8 +8,8 @@ except ImportError as error:
     sys.exit(str(error))
 
 from mmsoft.analysis import SIZES, size_table  # noqa: E402
-from mmsoft.errors import UsageError  # noqa: E402
-from mmsoft.launch import command_line  # noqa: E402
+from mmsoft.apis.cli import command_line  # noqa: E402
+from mmsoft.utils.errors import UsageError  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

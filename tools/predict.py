@@ -7,8 +7,8 @@ try:
 except ImportError as error:
     sys.exit(str(error))
 
-from mmsoft.launch import command_line  # noqa: E402
-from mmsoft.prediction import predict  # noqa: E402
+from mmsoft.apis.cli import command_line  # noqa: E402
+from mmsoft.apis.inference import predict  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

@@ -10,8 +10,8 @@ try:
 except ImportError as error:
     sys.exit(str(error))
 
-from mmsoft.launch import command_line  # noqa: E402
-from mmsoft.showcase import showcase  # noqa: E402
+from mmsoft.apis.cli import command_line  # noqa: E402
+from mmsoft.apis.showcase import showcase  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

@@ -10,7 +10,8 @@ except ImportError as error:
 
 from mmengine.config import DictAction  # noqa: E402
 
-from mmsoft.launch import command_line, train  # noqa: E402
+from mmsoft.apis.cli import command_line  # noqa: E402
+from mmsoft.apis.launch import train  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:

@@ -11,8 +11,8 @@ except ImportError as error:
 from mmengine.logging import MMLogger  # noqa: E402
 
 from mmsoft.analysis.zoo import published_figures, zoo_table  # noqa: E402
-from mmsoft.errors import UsageError  # noqa: E402
-from mmsoft.launch import command_line  # noqa: E402
+from mmsoft.apis.cli import command_line  # noqa: E402
+from mmsoft.utils.errors import UsageError  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 

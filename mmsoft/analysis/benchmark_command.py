@@ -5,7 +5,7 @@ from typing import Sequence, Tuple
 import torch
 from mmengine.logging import print_log
 
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 from .accuracy import accuracy_section, measure_accuracy
 from .benchmark import run_benchmark
 from .benchmark_report import write_report

@@ -8,7 +8,7 @@ from typing import Dict
 
 import torch
 
-from mmsoft.hosts import HOSTS
+from mmsoft.utils.hosts import HOSTS
 
 
 def describe_machine(device: str = 'cpu', threads: int = 1) -> Dict[str, str]:

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from mmsoft.config import load_config, without_pretrained
+from mmsoft.utils.config import load_config, without_pretrained
 from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._ExpProduct'

@@ -1,5 +1,5 @@
 """What is said about a file that cannot be used."""
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 
 
 class CheckpointError(UsageError):

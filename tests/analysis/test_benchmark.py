@@ -13,7 +13,7 @@ from mmsoft.analysis.benchmark_command import QUICK, benchmark
 from mmsoft.analysis.benchmark_report import growth, write_report
 from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS, build_contender
 from mmsoft.analysis.parity_weights import parity_images, parity_tensor
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 
 KEYS = Path(__file__).parents[1] / 'data' / 'soft_tiny.keys.json'
 

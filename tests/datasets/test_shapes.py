@@ -13,7 +13,7 @@ from pycocotools.coco import COCO
 
 from mmsoft.datasets import shapes, shapes_formats
 from mmsoft.datasets.shapes import CLASSES, METAINFO, SEMANTIC_METAINFO, STUFF, Parameters, ensure_shapes, generate
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 
 SMALL = dict(train=6, val=2, portraits=32, size=64, portrait_size=32)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmsoft import launch
+from mmsoft.apis import launch
 from mmsoft.datasets.shapes import ensure_shapes
 
 ROOT = Path(__file__).parents[2]

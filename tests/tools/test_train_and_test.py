@@ -12,9 +12,9 @@ import pytest
 import torch
 from mmengine.visualization import Visualizer
 
-from mmsoft import launch
+from mmsoft.apis import cli, launch
 from mmsoft.datasets.shapes import ensure_shapes
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 DETECTOR = '''
@@ -214,9 +214,9 @@ class TestComplaints:
         def fail(error):
             raise error
 
-        assert launch.command_line(lambda: None, 'stopped') == 0
-        assert launch.command_line(lambda: fail(UsageError('Wrong.')), 'stopped') == 2
-        assert launch.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
+        assert cli.command_line(lambda: None, 'stopped') == 0
+        assert cli.command_line(lambda: fail(UsageError('Wrong.')), 'stopped') == 2
+        assert cli.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
         with pytest.raises(ZeroDivisionError):
-            launch.command_line(lambda: 1 / 0, 'stopped')
+            cli.command_line(lambda: 1 / 0, 'stopped')

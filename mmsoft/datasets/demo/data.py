@@ -3,10 +3,10 @@ from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 from mmengine.config import Config
 
-from ..config import LOADERS, dicts, map_dicts, type_name
-from ..datasets.shapes import METAINFO, SEMANTIC_METAINFO
-from ..datasets.shapes_formats import coco_path, image_folder, label_folder, portrait_folder
-from ..errors import UsageError
+from mmsoft.utils.config import LOADERS, dicts, map_dicts, type_name
+from mmsoft.utils.errors import UsageError
+from ..shapes import METAINFO, SEMANTIC_METAINFO
+from ..shapes_formats import coco_path, image_folder, label_folder, portrait_folder
 
 # Of a data set's own settings, those that have nothing to do with where and how its files are stored.
 KEPT = ('pipeline', 'test_mode', 'filter_cfg', 'lazy_init')

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config
 
-from ..errors import UsageError
+from mmsoft.utils.errors import UsageError
 
 EPOCHS = 2
 COUNTS = ('begin', 'end', 'T_max', 'total_steps', 'step_size', 'milestones')

@@ -11,9 +11,9 @@ from mmengine.config import Config
 from rich.progress import track
 from torch import Tensor
 
-from ..checkpoint import read_checkpoint, select_state_dict, to_mmsoft
-from ..config import load_config
-from ..errors import UsageError
+from mmsoft.checkpoint import read_checkpoint, select_state_dict, to_mmsoft
+from mmsoft.utils.config import load_config
+from mmsoft.utils.errors import UsageError
 from ..preflight import check_checkpoint
 from .images import BrokenImage, find_images, label_names, names, read_image
 from .task import Task

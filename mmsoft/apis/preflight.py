@@ -4,9 +4,9 @@ from typing import Any, Dict, Iterator, List
 
 from mmengine.config import Config
 
-from .checkpoint import read_checkpoint
-from .config import EVALUATORS, datasets, dicts, type_name
-from .errors import UsageError
+from ..checkpoint import read_checkpoint
+from ..utils.config import EVALUATORS, datasets, dicts, type_name
+from ..utils.errors import UsageError
 
 PUBLISHED = dict(SOFT='the README of fudan-zvg/SOFT on GitHub', SimA='the README of UCDvision/sima on GitHub')
 """Where the weights of a backbone are to be had, by the beginning of its type's name."""

@@ -4,8 +4,8 @@ from typing import Optional
 
 from mmengine.config import Config
 
-from ..config import EVALUATORS, LOADERS, datasets, without_pretrained
-from ..datasets.shapes import DEFAULT_ROOT
+from mmsoft.utils.config import EVALUATORS, LOADERS, datasets, without_pretrained
+from ..shapes import DEFAULT_ROOT
 from .data import FORMS, check_supported, retarget_evaluator, retarget_loader
 from .model import with_counts
 from .schedule import shorten

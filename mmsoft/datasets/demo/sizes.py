@@ -1,7 +1,7 @@
 """Scales the picture sizes in a config."""
 from typing import Any, Dict, Iterator
 
-from ..config import dicts, map_dicts
+from mmsoft.utils.config import dicts, map_dicts
 
 SIZE_KEYS = ('scale', 'scales', 'img_scale', 'crop_size', 'size', 'max_size', 'border', 'random_size_range', 'stride')
 GRID = 32

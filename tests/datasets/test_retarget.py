@@ -6,12 +6,12 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 
-from mmsoft.config import datasets, dicts, load_config, type_name
+from mmsoft.datasets.demo import on_shapes, retarget
+from mmsoft.datasets.demo.model import with_counts
+from mmsoft.datasets.demo.sizes import shrink
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
-from mmsoft.demo import on_shapes, retarget
-from mmsoft.demo.model import with_counts
-from mmsoft.demo.sizes import shrink
-from mmsoft.errors import UsageError
+from mmsoft.utils.config import datasets, dicts, load_config, type_name
+from mmsoft.utils.errors import UsageError
 
 HOST_CONFIGS = [
     'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py',

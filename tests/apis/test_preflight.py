@@ -1,9 +1,9 @@
 """What is said when something is missing, before a model is built."""
 import pytest
 
-from mmsoft.config import load_config
-from mmsoft.errors import UsageError
-from mmsoft.preflight import check_data, check_pretrained
+from mmsoft.apis.preflight import check_data, check_pretrained
+from mmsoft.utils.config import load_config
+from mmsoft.utils.errors import UsageError
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 TRAINING = ('train_dataloader', 'val_dataloader')

@@ -1,9 +1,8 @@
 """Trains and tests a config of any of the three hosts, as the command lines in tools/ do."""
-import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
-from . import quiet  # noqa: F401  isort: skip  before mmengine's runner
+from ..utils import quiet  # noqa: F401  isort: skip  before mmengine's runner
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
@@ -11,11 +10,11 @@ from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
 
-from .amp import CPUAmpOptimWrapper
-from .config import LOADERS, load_config, map_dicts, type_name, without_pretrained
-from .datasets.shapes import ensure_shapes
-from .demo import on_shapes, retarget
-from .errors import UsageError
+from ..datasets.demo import on_shapes, retarget
+from ..datasets.shapes import ensure_shapes
+from ..engine import CPUAmpOptimWrapper
+from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
+from ..utils.errors import UsageError
 from .preflight import check_checkpoint, check_data, check_pretrained
 from .testing import augment_test, draw_predictions, save_predictions
 
@@ -105,27 +104,6 @@ def test(config: str,
     if out:
         save_predictions(cfg, out)
     return _runner(cfg).test()
-
-
-def command_line(run: Callable[[], Any], when_interrupted: str) -> int:
-    """Runs a tool, and says in one sentence what its user has to mend.
-
-    Args:
-        run: The tool's work.
-        when_interrupted: What to say after Ctrl-C.
-
-    Returns:
-        The exit code: 0, 2 after a :class:`UsageError`, 130 after Ctrl-C.
-    """
-    try:
-        run()
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f'\n{when_interrupted}', file=sys.stderr)
-        return 130
-    return 0
 
 
 def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool,

@@ -1,7 +1,7 @@
 """Sets the number of classes everywhere in a model."""
 from typing import Any, Dict, List, Optional
 
-from ..config import map_dicts
+from mmsoft.utils.config import map_dicts
 
 QUERIES = 100  # more than a scene has objects; some models pick that many positions of a small feature map
 

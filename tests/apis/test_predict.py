@@ -12,9 +12,9 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
-from mmsoft.demo import retarget
-from mmsoft.errors import UsageError
-from mmsoft.prediction import predict
+from mmsoft.apis.inference import predict
+from mmsoft.datasets.demo import retarget
+from mmsoft.utils.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)

@@ -6,8 +6,8 @@ from typing import Dict, Optional
 from mmengine.logging import print_log
 from mmengine.runner import find_latest_checkpoint
 
+from ..visualization import draw_contact_sheet
 from .launch import test, train
-from .visualization import draw_contact_sheet
 
 # What to print of a host's scores, and how its users call it.
 HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 'mIoU', 'aAcc': 'pixel accuracy'}

@@ -1,3 +1,0 @@
-from .layer_decay import LayerDecayOptimWrapperConstructor
-
-__all__ = ['LayerDecayOptimWrapperConstructor']

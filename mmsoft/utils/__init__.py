@@ -1,0 +1,5 @@
+"""What every part of the package may use: errors for people, and the check of the host libraries."""
+from .errors import UsageError
+from .hosts import HostError, check_hosts, require_host
+
+__all__ = ['HostError', 'UsageError', 'check_hosts', 'require_host']
