@@ -12,6 +12,13 @@ os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the
 import mmsoft.utils.quiet  # noqa: F401,E402  before mmengine's runner
 
 
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker('cuda'):
+                item.add_marker(pytest.mark.skip(reason='no GPU'))
+
+
 @pytest.fixture(autouse=True)
 def seed():
     random.seed(0)

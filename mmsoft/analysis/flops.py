@@ -17,10 +17,10 @@ from torch import Tensor, nn
 INVERSE = 'newton_inverse'
 
 
-def _exp_product(inputs: list, outputs: list) -> int:
-    """Kernel of (g, n, d) and (g, m, d), times (g, m, c)."""
-    (g, n, d), (_, m, c) = _shape(inputs[0]), _shape(inputs[2])
-    return g * n * m * (d + c)
+def _gaussian_kernel(inputs: list, outputs: list) -> int:
+    """Kernel of (…, n, d) and (…, m, d)."""
+    (*lead, n, d), m = _shape(inputs[0]), _shape(inputs[1])[-2]
+    return prod(lead) * n * m * d
 
 
 def _inverse_product(inputs: list, outputs: list) -> typing.Counter[str]:
@@ -46,8 +46,8 @@ def _shape(value) -> Tuple[int, ...]:
 
 #: For :meth:`mmengine.analysis.FlopAnalyzer.set_op_handle`.
 FLOP_HANDLES: Dict[str, Callable] = {
-    'prim::PythonOp._Exp': _nothing,
-    'prim::PythonOp._ExpProduct': _exp_product,
+    'prim::PythonOp._GaussianKernel': _gaussian_kernel,
+    'prim::PythonOp._GaussianProduct': _dot_product_attention,
     'prim::PythonOp._InverseProduct': _inverse_product,
     'prim::PythonOp.NMSop': _nothing,
     'prim::PythonOp.RoIAlignFunction': _nothing,

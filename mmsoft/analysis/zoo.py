@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmsoft.utils.config import load_config, without_pretrained
 from .flops import INVERSE, count_flops
 
-KERNEL = 'PythonOp._ExpProduct'
+KERNEL = 'PythonOp._GaussianProduct'
 # What the papers count at, (rows, columns).
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))
 HEADER = ('| config | input | parameters, M | paper | GFLOPs | of which kernel products | paper | the inverse |\n'

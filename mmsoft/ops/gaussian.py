@@ -1,138 +1,127 @@
-r"""The Gaussian kernel of two token sets, and its product with values, streamed over the longer set.
+r"""The Gaussian kernel of two token sets, and its product with values, in which the kernel is never held.
 
-The squared norms are folded into the tokens, :math:`x' = (x, -\frac12\|x\|^2, 1)` and
-:math:`y' = (y, 1, -\frac12\|y\|^2)`, so that the kernel is the exponential of one product,
-:math:`\exp(-\frac12 \|x - y\|^2) = \exp(x' \cdot y')`.
+Distances do not change if all tokens move, so they are taken around the mean of one set: rounding then depends on the
+tokens' spread, not on where they are.
 """
-from typing import Iterator, Optional, Tuple
+from math import prod
+from types import ModuleType
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .precision import no_autocast
+from . import fused, tiles
+from .precision import at_least_float32, exact_product, no_autocast
+from .tracing import exporting
 
-# Elements of one tile of the kernel matrix. On a CPU a tile stays in cache between the exponential and the products.
-TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**26}
 
-
-def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None) -> Tensor:
+@at_least_float32
+def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) -> Tensor:
     r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (SOFT, Eq. 4).
 
     Args:
         x (Tensor): Tokens of shape (..., n, d).
         y (Tensor, optional): Tokens of shape (..., m, d), same leading dimensions. Defaults to ``x`` itself, with ones
             on the diagonal free of rounding.
+        ridge (float): Added to the diagonal of the kernel of ``x`` with itself. Defaults to 0.
 
     Returns:
-        Tensor: Kernel matrix of shape (..., n, m), values in (0, 1] up to rounding.
+        Tensor: Kernel matrix of shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
     """
-    rows, columns = fold_norms(x, x if y is None else y)
-    exponent = rows @ columns.mT
-    if y is None:
-        exponent.diagonal(dim1=-2, dim2=-1).zero_()
-    return _Exp.apply(exponent)
+    diagonal = 1 + ridge if y is None else None
+    y = x if y is None else y
+    if exporting():
+        return _plain_kernel(x, y, diagonal)
+    return _GaussianKernel.apply(x, y, diagonal)
 
 
-def gaussian_product(x: Tensor, y: Tensor, b: Tensor, tile_elements: Optional[int] = None) -> Tensor:
+@at_least_float32
+def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    The n×m matrix is never held, see :func:`exp_product`.
+    Made by PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or, where it has none, in tiles: the n×m matrix
+    is never held, neither here nor in the backward pass. With :math:`W = K \odot (G b^\top)` for the output's gradient
+    G, the exact gradients are :math:`\partial x_i = \sum_j W_{ij} (y_j - x_i)`, :math:`\partial y` alike and
+    :math:`\partial b = K^\top G`; the sums of W over rows and columns are :math:`O_i \cdot G_i` and
+    :math:`b_j \cdot \partial b_j`.
 
     Args:
-        x (Tensor): Tokens of shape (..., n, d), float32 or float64.
+        x (Tensor): Tokens of shape (..., n, d).
         y (Tensor): Tokens of shape (..., m, d), same leading dimensions and dtype.
         b (Tensor): Values at the tokens ``y``, shape (..., m, c).
-        tile_elements (int, optional): Elements of the kernel matrix in memory at a time. Defaults to what the
-            device's cache (CPU) or parallelism (CUDA) asks for.
 
     Returns:
-        Tensor: Shape (..., n, c).
+        Tensor: Shape (..., n, c), dtype of ``x``. Computed in float32 at least.
     """
-    return exp_product(*fold_norms(x, y), b, tile_elements)
+    if exporting():
+        return _plain_kernel(x, y) @ b
+    lead = x.shape[:-2]
+    grid = lead if len(lead) == 2 else (1, prod(lead))
+    x, y, b = (t.reshape(*grid, *t.shape[-2:]) for t in (x, y, b))
+    return _GaussianProduct.apply(x, y, b).reshape(*lead, x.size(-2), b.size(-1))
 
 
-def fold_norms(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
-    """Tokens of shape (..., n, d) and (..., m, d) with their norms folded in: (..., n, d + 2) and (..., m, d + 2)."""
-    half_x, half_y = (t.square().sum(-1, keepdim=True) * -0.5 for t in (x, y))
-    return torch.cat([x, half_x, torch.ones_like(half_x)], -1), torch.cat([y, torch.ones_like(half_y), half_y], -1)
-
-
-def exp_product(x: Tensor, y: Tensor, b: Tensor, tile_elements: Optional[int] = None) -> Tensor:
-    r"""Product with an exponential of inner products, :math:`O_i = \sum_j \exp(x_i \cdot y_j) \, b_j`.
-
-    The matrix :math:`K = \exp(x y^\top)` is made tile by tile along its longer side, in the forward pass and, from
-    ``x``, ``y`` and ``b`` alone, again in the backward pass. With :math:`W = K \odot (G b^\top)` for the output's
-    gradient G, the exact gradients are :math:`\partial x = W y`, :math:`\partial y = W^\top x` and
-    :math:`\partial b = K^\top G`.
-
-    Arguments and result are those of :func:`gaussian_product`, norms folded in.
-    """
-    lead = x.shape[:-1]
-    x, y, b = (t.reshape(-1, *t.shape[-2:]) for t in (x, y, b))
-    if tile_elements is None:
-        tile_elements = TILE_ELEMENTS.get(x.device.type, TILE_ELEMENTS['cuda'])
-    return _ExpProduct.apply(x, y, b, tile_elements).reshape(*lead, b.size(-1))
-
-
-class _Exp(torch.autograd.Function):
-    """In-place exponential of a product that nothing else needs."""
+class _GaussianKernel(torch.autograd.Function):
+    """:func:`gaussian_kernel`, with a given number on the diagonal, if any."""
 
     @staticmethod
-    def forward(ctx, exponent: Tensor) -> Tensor:
-        ctx.mark_dirty(exponent)
-        ctx.save_for_backward(exponent.exp_())
-        return exponent
+    def forward(ctx, x: Tensor, y: Tensor, diagonal: Optional[float]) -> Tensor:
+        kernel = tiles.kernel(*_centred(x, y))
+        if diagonal is not None:
+            kernel.diagonal(dim1=-2, dim2=-1).fill_(diagonal)
+        ctx.save_for_backward(x, y, kernel)
+        return kernel
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad: Tensor):
-        kernel, = ctx.saved_tensors
-        return grad * kernel
+        x, y, kernel = ctx.saved_tensors
+        x, y = _centred(x, y)
+        with no_autocast(x.device.type):
+            weight = grad * kernel
+            dx = exact_product(weight, y) - weight.sum(-1).unsqueeze(-1) * x
+            dy = exact_product(weight.transpose(-2, -1), x) - weight.sum(-2).unsqueeze(-1) * y
+        return dx, dy, None
 
 
-class _ExpProduct(torch.autograd.Function):
-    """:func:`exp_product` on (g, n, d), (g, m, d) and (g, m, c)."""
+class _GaussianProduct(torch.autograd.Function):
+    """:func:`gaussian_product` on (B, h, n, d), (B, h, m, d) and (B, h, m, c)."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor, b: Tensor, tile_elements: int) -> Tensor:
-        ctx.save_for_backward(x, y, b)
-        ctx.tile_elements = tile_elements
-        out = x.new_zeros(x.size(0), x.size(1), b.size(2))
-        for rows, columns in _tiles(x, y, tile_elements):
-            out[rows].baddbmm_(_kernel(x[rows], y[columns]), b[columns])
+    def forward(ctx, x: Tensor, y: Tensor, b: Tensor) -> Tensor:
+        out = _backend(x, y, b).forward(*_centred(x, y), b)
+        ctx.save_for_backward(x, y, b, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        x, y, b = ctx.saved_tensors
-        dx, dy, db = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(b)
+        x, y, b, out = ctx.saved_tensors
+        x, y = _centred(x, y)
         with no_autocast(x.device.type):
-            for rows, columns in _tiles(x, y, ctx.tile_elements):
-                kernel = _kernel(x[rows], y[columns])
-                db[columns].baddbmm_(kernel.mT, grad[rows])
-                weight = kernel.mul_(grad[rows] @ b[columns].mT)
-                dx[rows].baddbmm_(weight, y[columns])
-                dy[columns].baddbmm_(weight.mT, x[rows])
-        return dx, dy, db, None
+            dx, dy, db = _backend(x, y, b).backward(grad, x, y, b)
+        rows, columns = (grad * out).sum(-1, keepdim=True), (b * db).sum(-1, keepdim=True)
+        return dx.addcmul_(rows, x, value=-1), dy.addcmul_(columns, y, value=-1), db
 
 
-def _kernel(x: Tensor, y: Tensor) -> Tensor:
-    return (x @ y.mT).exp_()
+def _backend(x: Tensor, y: Tensor, b: Tensor) -> ModuleType:
+    return fused if fused.available(x, y, b) else tiles
 
 
-def _tiles(x: Tensor, y: Tensor, elements: int) -> Iterator[Tuple[tuple, tuple]]:
-    """Indices of x's and y's tokens that tile g matrices of n×m: whole matrices, or runs of the longer side."""
-    groups, n, m = x.size(0), x.size(1), y.size(1)
-    whole = slice(None)
-    if n * m <= elements:
-        step = elements // (n * m)
-        for start in range(0, groups, step):
-            yield (slice(start, start + step), whole), (slice(start, start + step), whole)
-        return
-    step = max(1, elements // min(n, m))
-    for g in range(groups):
-        group = slice(g, g + 1)
-        for start in range(0, max(n, m), step):
-            run = slice(start, start + step)
-            yield (group, run if n >= m else whole), (group, whole if n >= m else run)
+def _centred(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
+    """Both token sets around the mean of the smaller one."""
+    few = (y if y.size(-2) <= x.size(-2) else x).detach()
+    center = few.sum(-2, keepdim=True) / max(1, few.size(-2))
+    return x - center, y - center
+
+
+def _plain_kernel(x: Tensor, y: Tensor, diagonal: Optional[float] = None) -> Tensor:
+    x, y = _centred(x, y)
+    half_x, half_y = (t.square().sum(-1) * 0.5 for t in (x, y))
+    exponent = x @ y.transpose(-2, -1) - half_x.unsqueeze(-1) - half_y.unsqueeze(-2)
+    kernel = exponent.clamp(tiles.LEAST_EXPONENT, 0).exp()
+    if diagonal is None:
+        return kernel
+    token = torch.arange(x.size(-2), device=x.device)
+    return torch.where(token == token.unsqueeze(-1), diagonal, kernel)

@@ -1,49 +1,73 @@
 """Where half precision would lose the meaning of a result."""
 import contextlib
 import functools
+import inspect
+from typing import Callable
 
 import torch
 from torch import Tensor
 
-_AUTOCAST_DEVICES = ('cpu', 'cuda', 'xpu')
 
-
-def at_least_float32(function):
+def at_least_float32(function: Callable) -> Callable:
     """Runs ``function`` on float32 copies of float16 and bfloat16 tensors, outside autocast; float64 stays float64.
 
     Sums of exponentials over thousands of tokens, an inverse and an l1 norm have no meaning in half precision. The
-    result comes back in the dtype of the first tensor argument.
+    result comes back in the dtype of the function's first argument. Arguments that are no tensors pass unchanged.
     """
+    name = next(iter(inspect.signature(function).parameters))
 
     @functools.wraps(function)
-    def promoted(first: Tensor, *args, **kwargs):
+    def promoted(*args, **kwargs):
+        first = args[0] if args else kwargs.get(name)
+        if not isinstance(first, Tensor):
+            return function(*args, **kwargs)  # which knows best what is wrong
         with no_autocast(first.device.type):
-            out = function(_promote(first), *(_promote(arg) for arg in args),
-                           **{name: _promote(arg) for name, arg in kwargs.items()})
+            out = function(*(_promote(arg) for arg in args), **{key: _promote(arg) for key, arg in kwargs.items()})
         return out.to(first.dtype)
 
     return promoted
 
 
 def no_autocast(device_type: str):
-    """Context in which autocast is off, also on devices that torch has no autocast for; on CUDA, TF32 is off as well.
+    """Context in which autocast is off; on devices that torch has no autocast for, one that does nothing."""
+    if _has_autocast(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return contextlib.nullcontext()
 
-    The squared norms that are folded into a Gaussian kernel's exponent nearly cancel, and Newton's steps amplify what
-    they start with: neither has digits to spare.
+
+def exact_product(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product with all digits of float32, also where the process lets a GPU take TF32 for float32.
+
+    The flag that would forbid TF32 belongs to the whole process and its threads, so it is left alone. Instead each
+    factor is split into what TF32 holds and a small rest; of the four products the one of the rests is below float32's
+    resolution. Not differentiable on CUDA: for use within autograd functions.
+
+    Args:
+        a (Tensor): Shape (..., n, k).
+        b (Tensor): Shape (..., k, m).
+
+    Returns:
+        Tensor: Shape (..., n, m).
     """
-    autocast_off = torch.autocast(device_type if device_type in _AUTOCAST_DEVICES else 'cpu', enabled=False)
-    return _without_tf32(autocast_off) if device_type == 'cuda' else autocast_off
+    if a.dtype != torch.float32 or a.device.type != 'cuda':
+        return a @ b
+    return split_product(a, b)
 
 
-@contextlib.contextmanager
-def _without_tf32(context):
-    matmul = torch.backends.cuda.matmul
-    allowed, matmul.allow_tf32 = matmul.allow_tf32, False
-    try:
-        with context:
-            yield
-    finally:
-        matmul.allow_tf32 = allowed
+def split_product(a: Tensor, b: Tensor) -> Tensor:
+    """:func:`exact_product` of float32 by three products that may each be rounded to TF32 (11 bits)."""
+    high_a, high_b = _eleven_bits(a), _eleven_bits(b)
+    return high_a @ high_b + (high_a @ (b - high_b) + (a - high_a) @ high_b)
+
+
+def _eleven_bits(x: Tensor) -> Tensor:
+    return (x.contiguous().view(torch.int32) & -2**13).view(torch.float32)
+
+
+def _has_autocast(device_type: str) -> bool:
+    if hasattr(torch.amp, 'is_autocast_available'):  # torch 2.4
+        return torch.amp.is_autocast_available(device_type)
+    return device_type in ('cpu', 'cuda', 'xpu')
 
 
 def _promote(value):

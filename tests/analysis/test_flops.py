@@ -50,10 +50,10 @@ class OnMap(nn.Module):
 def test_soft_attention(inverse, iterations):
     attn = OnMap(SOFTAttention(64, 2, ratio=4, kernel_size=3, norm=False, iterations=iterations, inverse=inverse))
     flops = count_flops(attn, torch.rand(1, 96, 64))
-    heads, n, m, d, norms = 2, 96, 6, 32, 2
+    heads, n, m, d = 2, 96, 6, 32
     assert flops['newton_inverse'] == heads * iterations * 2 * m**3
     assert flops['inverse_product'] == heads * m * m * d
-    assert flops['PythonOp._ExpProduct'] == 2 * heads * n * m * (2 * d + norms)
+    assert flops['PythonOp._GaussianProduct'] == 2 * heads * n * m * 2 * d
     assert flops['linear'] == 3 * n * 64 * 64
 
 

@@ -10,8 +10,8 @@ def value_and_grads(function: Callable, *inputs: Tensor, dtype: torch.dtype = No
     inputs = [t.to(dtype or t.dtype).detach().requires_grad_() for t in inputs]
     out = function(*inputs)
     # Rounded to bfloat16, so that the same gradient flows in every dtype.
-    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).bfloat16().to(out.dtype)
-    return tuple(t.detach().double() for t in (out, *torch.autograd.grad(out, inputs, grad)))
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).bfloat16().to(out)
+    return tuple(t.detach().cpu().double() for t in (out, *torch.autograd.grad(out, inputs, grad)))
 
 
 def error(got, want) -> Tuple[float, ...]:

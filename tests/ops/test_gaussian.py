@@ -1,15 +1,31 @@
-from functools import partial
-
+"""The Gaussian kernel and its product by fused kernels, in parts and in tiles, against the dense formula."""
+import dense
 import pytest
 import torch
+from devices import every_setting, settings
 from oracles import error, shape_id, tokens, value_and_grads
 
-from mmsoft.ops import gaussian_kernel, gaussian_product
+from mmsoft.ops import fused, gaussian_kernel, gaussian_product, tiles
 
 # batch, heads, n, m, d, c
 SHAPES = [(1, 1, 1, 1, 1, 1), (1, 1, 7, 1, 32, 32), (1, 3, 1, 9, 8, 5), (2, 11, 33, 12, 32, 32), (3, 2, 50, 9, 8, 4),
-          (1, 2, 10, 70, 16, 16), (1, 4, 257, 25, 32, 32)]
+          (1, 2, 10, 70, 16, 16), (1, 4, 257, 25, 32, 32), (1, 1, 67, 67, 3, 6), (1, 2, 9, 601, 32, 32)]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+ROUTES = ['fused', 'parts', 'tiles', 'small tiles']
+
+
+@pytest.fixture
+def route(request, monkeypatch):
+    """The way that products go."""
+    if request.param == 'parts':
+        monkeypatch.setattr(fused, '_parts', lambda x, short, long: 3)
+    if 'tiles' in request.param:
+        monkeypatch.setattr(fused, 'available', lambda *_: False)
+    if request.param == 'small tiles':
+        monkeypatch.setattr(tiles, 'TILE_ELEMENTS', dict(cpu=37, cuda=37))
+
+
+every_route = pytest.mark.parametrize('route', ROUTES, indirect=True)
 
 
 def inputs(shape, spread=1.):
@@ -18,66 +34,119 @@ def inputs(shape, spread=1.):
             tokens(batch, heads, m, c, seed=2))
 
 
-def dense_product(x, y, b):
-    return torch.exp(-0.5 * (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1)) @ b
-
-
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
 def test_kernel_is_the_exponential_of_distances(shape):
     x, y, _ = inputs(shape)
-    torch.testing.assert_close(gaussian_kernel(x, y), (-0.5 * torch.cdist(x, y)**2).exp())
+    want = value_and_grads(dense.gaussian_kernel, x, y)
+    assert max(error(value_and_grads(gaussian_kernel, x, y), want)) < 1e-12
 
 
-def test_kernel_loses_no_more_than_the_rounding_of_the_norms():
-    x = tokens(1, 64, 32, spread=50.).float()
-    kernel = gaussian_kernel(x, x)
-    rounding = 8 * torch.finfo(x.dtype).eps * x.square().sum(-1).max()
-    assert kernel.isfinite().all() and (kernel >= 0).all()
-    torch.testing.assert_close(kernel.double(), torch.eye(64)[None].double(), rtol=0, atol=rounding.item())
+@pytest.mark.parametrize('ridge', [0., 0.01])
+@pytest.mark.parametrize('m', [1, 2, 30])
+def test_kernel_of_a_set_with_itself(m, ridge):
+    x = tokens(2, 3, m, 8)
+    want = value_and_grads(lambda x: dense.gaussian_kernel(x, x) + ridge * torch.eye(m).double(), x)
+    assert max(error(value_and_grads(lambda x: gaussian_kernel(x, ridge=ridge), x), want)) < 1e-12
+    assert (gaussian_kernel(x.float(), ridge=ridge).diagonal(dim1=-2, dim2=-1) == 1 + ridge).all()
 
 
+@every_route
+@pytest.mark.parametrize('offset', [0., 10., 100., 1e3, 1e4])
+def test_tokens_may_lie_anywhere(offset, route):
+    """As a query's bias or a channel of outliers moves them; 1e4 leaves float32 three digits behind the point."""
+    x, y, b = ((t + move).float().double() for t, move in zip(inputs((1, 2, 300, 60, 32, 32), 1.7), (offset, offset, 0)))
+    assert gaussian_kernel(x.float(), y.float()).max() <= 1
+    for got, want in ((gaussian_kernel(x.float(), y.float()), dense.gaussian_kernel(x, y)),
+                      (gaussian_product(x.float(), y.float(), b.float()), dense.gaussian_product(x, y, b))):
+        assert (got.double() - want).abs().max() < 1e-5
+    got, want = (value_and_grads(f, x, y, b, dtype=dtype)
+                 for f, dtype in ((gaussian_product, torch.float32), (dense.gaussian_product, torch.float64)))
+    assert max(error(got, want)) < 1e-5
+
+
+@every_route
 @pytest.mark.parametrize('dtype', TOLERANCE, ids=shape_id)
-@pytest.mark.parametrize('tile_elements', [None, 17, 300])
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
-def test_product_equals_dense_in_value_and_gradients(shape, tile_elements, dtype):
-    want = value_and_grads(dense_product, *inputs(shape))
-    product = partial(gaussian_product, tile_elements=tile_elements)
-    got = value_and_grads(product, *inputs(shape), dtype=dtype)
+def test_product_equals_dense_in_value_and_gradients(shape, dtype, route):
+    want = value_and_grads(dense.gaussian_product, *inputs(shape))
+    got = value_and_grads(gaussian_product, *inputs(shape), dtype=dtype)
     assert max(error(got, want)) < TOLERANCE[dtype]
 
 
+@every_setting
+@every_route
+def test_product_on_every_device(setting, route):
+    case = inputs((2, 3, 300, 20, 32, 32))
+    want = value_and_grads(dense.gaussian_product, *case)
+    with settings(setting) as device:
+        got = value_and_grads(gaussian_product, *(t.to(device) for t in case), dtype=torch.float32)
+        kernel = gaussian_kernel(case[1].to(device).float())
+    assert max(error(got, want)) < 1e-5
+    torch.testing.assert_close(kernel.cpu().double(), dense.gaussian_kernel(case[1], case[1]), rtol=1e-5, atol=1e-6)
+
+
+@every_route
 @pytest.mark.parametrize('dims', [(0, 1), (1, 2), (2, 3)], ids=shape_id)
-def test_non_contiguous_inputs(dims):
+def test_non_contiguous_inputs(dims, route):
     x, y, b = (t.transpose(*dims).contiguous().transpose(*dims) for t in inputs((3, 2, 50, 9, 8, 4)))
     assert not x.is_contiguous()
-    want = value_and_grads(dense_product, x, y, b)
-    assert max(error(value_and_grads(partial(gaussian_product, tile_elements=40), x, y, b), want)) < 1e-12
+    want = value_and_grads(dense.gaussian_product, x, y, b)
+    assert max(error(value_and_grads(gaussian_product, x, y, b), want)) < 1e-12
 
 
-def test_expanded_inputs():
-    x, y, b = inputs((1, 2, 20, 6, 8, 8))
-    got = gaussian_product(x.expand(3, -1, -1, -1), y.expand(3, -1, -1, -1), b.expand(3, -1, -1, -1))
-    torch.testing.assert_close(got, dense_product(x, y, b).expand(3, -1, -1, -1))
+@every_route
+def test_expanded_inputs_and_gradients(route):
+    def total(product):
+        return lambda x, y, b: product(*(t.expand(3, 5, -1, -1) for t in (x, y, b))).sum()
+
+    case = inputs((1, 1, 20, 6, 8, 8))
+    want = value_and_grads(total(dense.gaussian_product), *case)
+    assert max(error(value_and_grads(total(gaussian_product), *case), want)) < 1e-12
 
 
+@every_route
 @pytest.mark.parametrize('lead', [(), (4, ), (2, 1, 3)], ids=shape_id)
-def test_any_leading_dimensions(lead):
+def test_any_leading_dimensions(lead, route):
     x, y, b = tokens(*lead, 9, 4), tokens(*lead, 5, 4, seed=1), tokens(*lead, 5, 3, seed=2)
-    torch.testing.assert_close(gaussian_product(x, y, b), dense_product(x, y, b))
+    torch.testing.assert_close(gaussian_product(x, y, b), dense.gaussian_product(x, y, b))
 
 
+@pytest.mark.parametrize('shape', [(0, 2, 5, 3, 4, 4), (2, 2, 0, 3, 4, 4), (2, 2, 5, 0, 4, 4), (2, 0, 5, 3, 4, 2)],
+                         ids=shape_id)
+def test_empty_sets(shape):
+    batch, heads, n, m, d, c = shape
+    x, y, b = (torch.ones(batch, heads, *rest, requires_grad=True) for rest in ((n, d), (m, d), (m, c)))
+    out = gaussian_product(x, y, b)
+    assert out.shape == (batch, heads, n, c) and not out.any()
+    assert not any(grad.any() for grad in torch.autograd.grad(out.sum(), (x, y, b)))
+    assert gaussian_kernel(x, y).shape == (batch, heads, n, m)
+
+
+@every_route
+@pytest.mark.parametrize('where', range(3), ids=('x', 'y', 'b'))
+def test_what_is_not_a_number_stays_so(where, route):
+    case = [t.float() for t in inputs((2, 1, 20, 6, 8, 8))]
+    want = gaussian_product(*case)[1]
+    case[where][0, 0, 2, 3] = float('nan')
+    got = gaussian_product(*case)
+    assert got[0, :, 2, 3].isnan().all()
+    assert torch.equal(got[1], want)
+
+
+@every_route
 @pytest.mark.parametrize('spread', [0., 1e-3, 3., 30.])
-def test_product_whatever_the_spread_of_the_tokens(spread):
+def test_product_whatever_the_spread_of_the_tokens(spread, route):
     case = inputs((2, 2, 40, 9, 32, 8), spread)
-    want = value_and_grads(dense_product, *case)
+    want = value_and_grads(dense.gaussian_product, *case)
     out, *grads = value_and_grads(gaussian_product, *case, dtype=torch.float32)
     assert error([out], want[:1])[0] < 1e-4
     for got, exact in zip(grads, want[1:]):
         assert (got - exact).abs().max() < 1e-4 * max(1, exact.abs().max())
 
 
+@every_route
 @pytest.mark.parametrize('wanted', range(3), ids=('x', 'y', 'b'))
-def test_gradient_of_one_input_alone(wanted):
+def test_gradient_of_one_input_alone(wanted, route):
     case = inputs((1, 2, 20, 6, 8, 8))
     every = value_and_grads(gaussian_product, *case)[1:]
     case[wanted].requires_grad_()
@@ -86,16 +155,19 @@ def test_gradient_of_one_input_alone(wanted):
     torch.testing.assert_close(torch.autograd.grad(out, case[wanted], grad)[0], every[wanted])
 
 
-@pytest.mark.parametrize('tile_elements', [None, 7])
+@every_route
 @pytest.mark.parametrize('shape', [(1, 2, 5, 3, 4, 2), (2, 1, 3, 6, 2, 3), (1, 1, 4, 1, 3, 1)], ids=shape_id)
-def test_gradcheck(shape, tile_elements):
+def test_gradcheck(shape, route):
     case = [t.requires_grad_() for t in inputs(shape)]
-    assert torch.autograd.gradcheck(partial(gaussian_product, tile_elements=tile_elements), case)
+    assert torch.autograd.gradcheck(gaussian_product, case)
 
 
-def test_memory_stays_at_a_tile():
-    n = 3000  # the whole kernel matrix would take 36 MB
-    x, b = torch.zeros(1, n, 4), torch.ones(1, n, 4)
+@pytest.mark.parametrize('learns', [False, True])
+def test_memory_is_that_of_the_tokens(learns):
+    n = 3000  # the whole kernel matrix would take 36 MB, the tokens take 0.4 MB
+    x, y, b = (torch.randn(1, n, 32, requires_grad=learns) for _ in range(3))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        gaussian_product(x, x, b, tile_elements=2**17)
-    assert 2**18 < max(event.cpu_memory_usage for event in profile.events()) < 2**21
+        out = gaussian_product(x, y, b)
+        if learns:
+            out.sum().backward()
+    assert max(event.cpu_memory_usage for event in profile.events()) < 4e6

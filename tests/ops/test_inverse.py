@@ -3,7 +3,7 @@ import torch
 from oracles import error, shape_id, tokens, value_and_grads
 
 from mmsoft.ops import INVERSE_METHODS, gaussian_kernel, inverse_product, newton_filter, newton_inverse, reference
-from mmsoft.ops.nystrom import soft_alpha
+from mmsoft.ops.soft import soft_alpha
 
 # batch, heads, m, c
 SHAPES = [(1, 1, 1, 1), (1, 1, 2, 3), (3, 2, 9, 4), (1, 11, 16, 32), (2, 1, 65, 8)]
