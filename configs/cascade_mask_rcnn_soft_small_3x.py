@@ -1,4 +1,4 @@
-"""Cascade Mask R-CNN with SOFT-Norm-Small on COCO, 3x: box AP 48.3, 77M parameters, 399G FLOPs (IJCV 2024).
+"""Cascade Mask R-CNN with SOFT-Norm-Small on COCO, 3x: box AP 48.3 (arXiv 2207.03341, Table 5).
 
     tools/dist_train.sh configs/cascade_mask_rcnn_soft_small_3x.py 8
 """

@@ -1,4 +1,4 @@
-"""GFL with SOFT-Norm-Small on COCO, 3x: box AP 46.7, 32M parameters, 219G FLOPs (IJCV 2024).
+"""GFL with SOFT-Norm-Small on COCO, 3x: box AP 46.7 (arXiv 2207.03341, Table 5).
 
     tools/dist_train.sh configs/gfl_soft_small_3x.py 8
 """

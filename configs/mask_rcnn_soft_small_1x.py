@@ -1,4 +1,4 @@
-"""Mask R-CNN with SOFT-Norm-Small on COCO, 1x: box AP 43.8, mask AP 40.1, 44M parameters (IJCV 2024, Table 5).
+"""Mask R-CNN with SOFT-Norm-Small on COCO, 1x: box AP 43.8, mask AP 40.1 (arXiv 2207.03341, Table 4).
 
     tools/dist_train.sh configs/mask_rcnn_soft_small_1x.py 8
 """

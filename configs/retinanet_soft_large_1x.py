@@ -1,4 +1,4 @@
-"""RetinaNet with SOFT-Norm-Large on COCO, 1x: box AP 45.3, 74M parameters (IJCV 2024, Table 5).
+"""RetinaNet with SOFT-Norm-Large on COCO, 1x: box AP 45.3 (arXiv 2207.03341, Table 4).
 
     tools/dist_train.sh configs/retinanet_soft_large_1x.py 8
 """

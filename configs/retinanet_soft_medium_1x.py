@@ -1,4 +1,4 @@
-"""RetinaNet with SOFT-Norm-Medium on COCO, 1x: box AP 44.3, 55M parameters (IJCV 2024, Table 5).
+"""RetinaNet with SOFT-Norm-Medium on COCO, 1x: box AP 44.3 (arXiv 2207.03341, Table 4).
 
     tools/dist_train.sh configs/retinanet_soft_medium_1x.py 8
 """

@@ -1,4 +1,4 @@
-"""RetinaNet with SOFT-Norm-Small on COCO, 1x: box AP 42.8, 34M parameters (IJCV 2024, Table 5).
+"""RetinaNet with SOFT-Norm-Small on COCO, 1x: box AP 42.8 (arXiv 2207.03341, Table 4).
 
     tools/dist_train.sh configs/retinanet_soft_small_1x.py 8
 """

@@ -1,4 +1,4 @@
-"""RetinaNet with SOFT-Norm-Tiny on COCO, 1x: box AP 40.0, 23M parameters (IJCV 2024, Table 5).
+"""RetinaNet with SOFT-Norm-Tiny on COCO, 1x: box AP 40.0 (arXiv 2207.03341, Table 4).
 
     tools/dist_train.sh configs/retinanet_soft_tiny_1x.py 8
 """

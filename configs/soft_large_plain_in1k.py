@@ -1,4 +1,4 @@
-"""SOFT-Large, without attention normalisation, on ImageNet-1k, 300 epochs: top-1 83.1, 64M parameters (NeurIPS 2021).
+"""SOFT-Large without attention normalisation on ImageNet-1k: top-1 83.1 (arXiv 2110.11945, Table 3).
 
     tools/dist_train.sh configs/soft_large_plain_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SOFT-Norm-Small on ImageNet-1k, 300 epochs: top-1 82.4, 24M parameters (IJCV 2024, Table 2).
+"""SOFT-Norm-Small on ImageNet-1k: top-1 82.4 (arXiv 2207.03341, Table 3).
 
     tools/dist_train.sh configs/soft_small_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SOFT-Small, without attention normalisation, on ImageNet-1k, 300 epochs: top-1 82.2, 24M parameters (NeurIPS 2021).
+"""SOFT-Small without attention normalisation on ImageNet-1k: top-1 82.2 (arXiv 2110.11945, Table 3).
 
     tools/dist_train.sh configs/soft_small_plain_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SOFT-Norm-Tiny on ImageNet-1k, 300 epochs: top-1 79.4, 13M parameters (IJCV 2024, Table 2).
+"""SOFT-Norm-Tiny on ImageNet-1k: top-1 79.4 (arXiv 2207.03341, Table 3).
 
     tools/dist_train.sh configs/soft_tiny_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SOFT-Tiny, without attention normalisation, on ImageNet-1k, 300 epochs: top-1 79.3, 13M parameters (NeurIPS 2021).
+"""SOFT-Tiny without attention normalisation on ImageNet-1k: top-1 79.3 (arXiv 2110.11945, Table 3).
 
     tools/dist_train.sh configs/soft_tiny_plain_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""Sparse R-CNN (300 proposals) with SOFT-Norm-Small on COCO, 3x: box AP 47.1, 106M parameters (IJCV 2024).
+"""Sparse R-CNN (300 proposals) with SOFT-Norm-Small on COCO, 3x: box AP 47.1 (arXiv 2207.03341, Table 5).
 
     tools/dist_train.sh configs/sparse_rcnn_soft_small_3x.py 8
 """

@@ -1,4 +1,4 @@
-"""UperNet with SimA-XCiT-S12/16 on ADE20K, 160k, by the recipe of UperNet with SOFT. The paper does not segment.
+"""UperNet with SimA-XCiT-S12/16 on ADE20K, 160k, by XCiT's recipe. The paper does not segment.
 
     tools/dist_train.sh configs/upernet_sima_xcit_small_12_p16_160k.py 8
 """

@@ -1,4 +1,4 @@
-"""UperNet with SOFT-Norm-Medium on ADE20K, 160k: mIoU 48.0, 76M parameters, 254G FLOPs (IJCV 2024).
+"""UperNet with SOFT-Norm-Medium on ADE20K, 160k: mIoU 48.0 (arXiv 2207.03341, Table 6).
 
     tools/dist_train.sh configs/upernet_soft_medium_160k.py 8
 """

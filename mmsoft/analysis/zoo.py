@@ -1,6 +1,6 @@
-"""Parameters and FLOPs of the configs, beside what the papers print of them."""
+"""Parameters and FLOPs of the configs beside what the papers print of them, and the papers' scores."""
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from mmengine.config import Config
@@ -8,58 +8,101 @@ from mmengine.fileio import load
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
+from tabulate import tabulate
 from torch import Tensor, nn
 
-from mmsoft.utils.config import load_config, without_pretrained
+from mmsoft.utils.config import without_pretrained
 from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
 # What the papers count at, (rows, columns).
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))
-HEADER = ('| config | input | parameters, M | paper | GFLOPs | of which kernel products | paper | the inverse |\n'
-          '|---|---|---|---|---|---|---|---|')
+# The scores of a task, which all have the first one.
+SCORES = (
+    ('Top 1 Accuracy', ),
+    ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L', 'mask AP', 'mask AP50', 'mask AP75'),
+    ('mIoU', ),
+)
 
 
-def published_figures(model_index: Path) -> Dict[str, dict]:
-    """``Parameters`` and ``FLOPs`` that the papers print, by a config's name.
+class Size(NamedTuple):
+    """Parameters, and multiply-accumulates: all but those of SOFT's inverse, the kernel's share of them, the inverse's.
+
+    The latter three are None if they have not been counted.
+    """
+    parameters: int
+    flops: Optional[float] = None
+    kernel: Optional[float] = None
+    inverse: Optional[float] = None
+
+
+def published_models(model_index: Path) -> Dict[str, dict]:
+    """What the metafiles say of each config.
 
     Args:
         model_index (Path): ``model-index.yml``.
 
     Returns:
-        dict[str, dict]: The metadata of each model in it.
+        dict[str, dict]: By a config's name its metadata (``Parameters`` and ``FLOPs`` as the paper prints them,
+        ``Printed In``, …), and its scores by their names as ``Scores``.
     """
+    models = [model for part in load(str(model_index))['Import']
+              for model in load(str(model_index.parent / part))['Models']]
     return {
-        model['Name']: model['Metadata']
-        for part in load(str(model_index))['Import'] for model in load(str(model_index.parent / part))['Models']
+        model['Name']: dict(
+            model['Metadata'],
+            Scores={name: value for result in model.get('Results', []) for name, value in result['Metrics'].items()})
+        for model in models
     }
 
 
-def zoo_table(configs: Iterable[Path], published: Dict[str, dict], flops: bool = True) -> Iterator[str]:
-    """Lines of a Markdown table, each as soon as it is counted.
+def measure(cfg: Config, shape: Optional[Tuple[int, int]] = None, flops: bool = True) -> Size:
+    """Counts a config's model.
 
     Args:
-        configs (Iterable[Path]): Config files.
-        published (dict[str, dict]): See :func:`published_figures`.
-        flops (bool): Whether to count FLOPs, which means to run each model once.
-
-    Yields:
-        str: A line.
+        cfg (Config): Of mmdet, mmseg or mmpretrain.
+        shape (tuple[int, int], optional): Rows and columns of the image; None takes what papers count at.
+        flops (bool): Whether to count FLOPs, which means to run the model once.
     """
-    yield HEADER
-    for path in configs:
-        cfg = load_config(str(path))
-        figures = published.get(path.stem, {})
-        model, shape = build(cfg), SHAPES[cfg.default_scope]
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        counted = ['–'] * 4
-        if flops:
-            by_operator = count_flops(_Tensors(model, cfg.default_scope, shape), torch.randn(1, 3, *shape))
-            total = sum(by_operator.values()) - by_operator[INVERSE]
-            counted = [_in(1e9, total), _in(1e9, by_operator[KERNEL]), _in(1e9, figures.get('FLOPs')),
-                       _in(1e9, by_operator[INVERSE])]
-        yield ' | '.join((f'| {path.stem}', f'{shape[1]}×{shape[0]}', f'{parameters / 1e6:.2f}',
-                          _in(1e6, figures.get('Parameters')), *counted)) + ' |'
+    model, shape = build(cfg), shape or SHAPES[cfg.default_scope]
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if not flops:
+        return Size(parameters)
+    counted = count_flops(_Tensors(model, cfg.default_scope, shape), torch.randn(1, 3, *shape))
+    return Size(parameters, sum(counted.values()) - counted[INVERSE], counted[KERNEL], counted[INVERSE])
+
+
+def size_table(sizes: Dict[str, Tuple[Tuple[int, int], Size]], published: Dict[str, dict]) -> str:
+    """A Markdown table.
+
+    Args:
+        sizes (dict[str, tuple]): By a config's name the image's rows and columns, and the model's size.
+        published (dict[str, dict]): See :func:`published_models`.
+    """
+    header = ('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products', 'the paper\'s',
+              'the inverse')
+    rows = []
+    for name, ((height, width), size) in sizes.items():
+        figures = published.get(name, {})
+        rows.append((name, f'{width}×{height}', f'{size.parameters / 1e6:.2f}', _in(1e6, figures.get('Parameters')),
+                     _in(1e9, size.flops), _in(1e9, size.kernel), _in(1e9, figures.get('FLOPs')),
+                     _in(1e9, size.inverse)))
+    return _table(header, rows)
+
+
+def score_tables(published: Dict[str, dict]) -> str:
+    """One Markdown table for each task, of all models that the papers give a score.
+
+    Args:
+        published (dict[str, dict]): See :func:`published_models`.
+    """
+    tables = []
+    for names in SCORES:
+        rows = [(name, *(model['Scores'].get(score, '–') for score in names), model['Printed In'])
+                for name, model in sorted(published.items()) if names[0] in model['Scores']]
+        if rows:
+            tables.append(_table(('config', *names, 'printed in'), rows))
+    return '\n\n'.join(tables)
 
 
 def build(cfg: Config) -> nn.Module:
@@ -100,3 +143,8 @@ def _empty_sample(shape: Tuple[int, int]):
 
 def _in(unit: float, number: Optional[float]) -> str:
     return f'{number / unit:.4g}' if number else '–'
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence]) -> str:
+    rows: List[Sequence] = list(rows)
+    return tabulate(rows, header, tablefmt='github', disable_numparse=True)

@@ -109,6 +109,13 @@ def test_length_can_be_chosen(load, root, name, length, expected):
     assert {key: cfg.param_scheduler[-1][key] for key in expected} == expected
 
 
+def test_averages_of_weights_follow_a_short_training(load, root):
+    cfg = retarget(load('mmdet::yolox/yolox_s_8xb8-300e_coco.py'), max_epochs=2, root=root)
+    hook, = (hook for hook in cfg.custom_hooks if hook.type == 'EMAHook')
+    iters = 2 * 128 / cfg.train_dataloader.batch_size
+    assert (1 - hook.momentum)**iters < 1e-3, 'the random start is still in the average'
+
+
 def test_length_of_the_wrong_kind(load):
     with pytest.raises(UsageError, match='train_cfg.max_epochs instead of train_cfg.max_iters'):
         retarget(load(HOST_CONFIGS[0]), max_iters=5)

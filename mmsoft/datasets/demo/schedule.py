@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config
 
+from mmsoft.utils.config import type_name
 from mmsoft.utils.errors import UsageError
 
 EPOCHS = 2
@@ -35,7 +36,7 @@ def _compress(schedulers: List[Dict[str, Any]], factor: float, end: int, by_epoc
 
 
 def shorten(cfg: Config, scenes: int, max_epochs: Optional[int], max_iters: Optional[int]) -> None:
-    """Shortens the training, its learning rate schedule and the intervals of validation, saving and logging.
+    """Shortens the training: learning rates, averages of weights, intervals of validation, saving and logging.
 
     Args:
         cfg: Config with a train loader; it is changed.
@@ -55,6 +56,7 @@ def shorten(cfg: Config, scenes: int, max_epochs: Optional[int], max_iters: Opti
     length = (max_epochs or EPOCHS) if by_epoch else (max_iters or EPOCHS * per_epoch)
     interval = 1 if by_epoch else max(1, length // 2)
     factor = length / cfg.train_cfg[key]
+    iters = length * per_epoch if by_epoch else length
     cfg.train_cfg.update({key: length, 'val_interval': interval})
     cfg.train_cfg.pop('dynamic_intervals', None)
 
@@ -62,10 +64,13 @@ def shorten(cfg: Config, scenes: int, max_epochs: Optional[int], max_iters: Opti
     schedulers = schedulers if isinstance(schedulers, (list, tuple)) else [schedulers]
     schedulers = _compress(schedulers, factor, length, by_epoch)
     if by_epoch:  # warm-up counted in iterations, of which a whole data set has many more: a quarter of them at most
-        iters = length * per_epoch
         warm_up = max((one.get('end') or 0 for one in schedulers if not one.get('by_epoch', True)), default=0)
         schedulers = _compress(schedulers, min(1, iters / 4 / max(1, warm_up)), iters, by_epoch=False)
     cfg.param_scheduler = schedulers
+
+    for hook in cfg.get('custom_hooks') or []:  # an average over many thousand iterations would be the random start
+        if type_name(hook) == 'EMAHook' and 'momentum' in hook:
+            hook['momentum'] = max(hook['momentum'], min(0.5, 10 / iters))
 
     hooks = cfg.setdefault('default_hooks', {})
     hooks.setdefault('checkpoint', dict(type='CheckpointHook')).update(interval=interval)
