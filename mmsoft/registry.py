@@ -3,7 +3,11 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import Registry
 
-MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmsoft', locations=['mmsoft.backbones', 'mmsoft.necks'])
+MODELS = Registry(
+    'model',
+    parent=MMENGINE_MODELS,
+    scope='mmsoft',
+    locations=['mmsoft.attention', 'mmsoft.backbones', 'mmsoft.necks'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor',
     parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,

@@ -5,7 +5,7 @@ from typing import Callable, Dict, NamedTuple, Optional
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from mmsoft.layers import SOFTAttention
+from mmsoft.attention import SOFTAttention
 from mmsoft.ops import reference, soft_attention, soft_norm_attention
 from mmsoft.ops.precision import at_least_float32
 from .parity_weights import load_parity_weights
@@ -77,7 +77,7 @@ def as_published(model: nn.Module) -> nn.Module:
     """Replaces SOFT's attention by the published arithmetic: P held whole, Newton's steps, (Pᵀ · V) · (P · v)."""
     for module in model.modules():
         if isinstance(module, SOFTAttention):
-            module.attend = partial(_attend_densely, _DENSE[module.attend])
+            module.product = partial(_attend_densely, _DENSE[module.product])
     return model
 
 

@@ -1,60 +1,115 @@
-"""What every mmsoft backbone has in common: outputs, freezing, initialisation and published checkpoints."""
-from typing import Iterable, List, Optional, Sequence, Union
+"""What every mmsoft backbone has in common: sizes, attention, outputs, freezing, layers, published checkpoints."""
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from mmengine.model import BaseModule
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
-from torch import nn
+from torch import Tensor, nn
 
 from mmsoft.checkpoint import convert_classifier_checkpoint, load_pretrained
+from mmsoft.utils.choices import check_choice
 
-OUT_TYPES = ('featmap', 'cls_token')
+Arch = Union[str, dict]
 
 
 class BaseBackbone(BaseModule):
-    """Base class of the backbones.
+    """Base class of the backbones, with the arguments that all of them take.
 
-    A subclass sets :attr:`published` and defines :meth:`get_layer_depth` and :meth:`_frozen_modules`.
+    Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
+    all, read them by pointer. What an image gives never depends on its companions in evaluation.
+
+    A subclass sets :attr:`published` and :attr:`arch_settings`, builds its parts, calls :meth:`freeze` when all exist,
+    returns :meth:`_outputs` from its forward, and defines :meth:`_layers` and :meth:`_frozen_modules`.
 
     Args:
-        num_outputs (int): Number of taps that ``out_indices`` may name.
-        out_indices (Sequence[int]): Taps to return; negative ones count from the last.
+        depth (int): Number of taps, stages or blocks, that ``out_indices`` and ``frozen_stages`` count.
+        out_indices (Sequence[int]): Taps to return, in ascending order and each once; negative ones count from the
+            last. What lies behind the last one is not built. ``out_type='cls_token'`` needs the last, whatever is
+            said here.
         out_type (str): ``'featmap'`` returns a tuple of maps for detectors and segmenters, ``'cls_token'`` a tuple
-            of one (B, C) tensor for classifiers.
+            of one (B, C) tensor, the class token after the final norm, for classifiers.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
-        frozen_stages (int): Stages without training, see the subclass. -1 freezes nothing.
+        frozen_stages (int): 0 freezes the stem and what comes with it, k also the first k stages or blocks, all of
+            them also the final norm. -1 freezes nothing.
         norm_eval (bool): Keep BatchNorm in eval mode while training.
         with_cp (bool): Recompute each block in the backward pass to save memory.
+        drop_rate (float): Elementwise dropout of the residual branches.
+        drop_path_rate (float): Stochastic depth; see the subclass for how it is spread over the blocks.
+        in_channels (int): Channels of the image.
         init_cfg (dict or list[dict], optional): ``dict(type='Pretrained', checkpoint=FILE)`` takes a published file
             as it is, one of ours or one of mmengine's.
 
     Raises:
-        ValueError: If ``out_indices`` or ``out_type`` names something that does not exist.
+        ValueError: If an argument names something that does not exist, a class token for example.
     """
 
     #: Name of the family in :mod:`mmsoft.checkpoint`.
     published: str = ''
+    #: Sizes by name.
+    arch_settings: Dict[str, dict] = {}
 
     def __init__(self,
-                 num_outputs: int,
+                 depth: int,
                  out_indices: Sequence[int],
                  out_type: str = 'featmap',
                  with_cls_token: bool = False,
                  frozen_stages: int = -1,
                  norm_eval: bool = False,
                  with_cp: bool = False,
+                 drop_rate: float = 0.,
+                 drop_path_rate: float = 0.,
+                 in_channels: int = 3,
                  init_cfg: Optional[Union[dict, List[dict]]] = None) -> None:
         super().__init__(init_cfg)
-        if out_type not in OUT_TYPES:
-            raise ValueError(f'out_type must be one of {OUT_TYPES}, got {out_type!r}')
+        check_choice('out_type', out_type, ('featmap', 'cls_token'))
         out_indices = (out_indices, ) if isinstance(out_indices, int) else tuple(out_indices)
-        if not out_indices or not all(-num_outputs <= i < num_outputs for i in out_indices):
-            raise ValueError(f'out_indices must lie between 0 and {num_outputs - 1}, got {out_indices}')
-        self.out_indices = tuple(sorted({i % num_outputs for i in out_indices}))
+        if out_type == 'cls_token':
+            out_indices = (depth - 1, )
+        if not out_indices or not all(-depth <= i < depth for i in out_indices):
+            raise ValueError(f'out_indices must lie between 0 and {depth - 1}, got {out_indices}')
+        if not -1 <= frozen_stages <= depth:
+            raise ValueError(f'frozen_stages must lie between -1 and {depth}; got {frozen_stages}')
+        self.out_indices = tuple(sorted({i % depth for i in out_indices}))
         self.out_type = out_type
         self.with_cls_token = with_cls_token
+        self.has_cls_token = out_type == 'cls_token' or with_cls_token
+        if self.has_cls_token and self.out_indices[-1] != depth - 1:
+            raise ValueError(f'with_cls_token needs the last output, {depth - 1}, in out_indices; got {out_indices}')
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self.with_cp = with_cp
+        self.drop_rate = drop_rate
+        self.drop_path_rate = drop_path_rate
+        self.in_channels = in_channels
+
+    @classmethod
+    def read_arch(cls, arch: Arch, **defaults) -> dict:
+        """Size by name or as a dict, with the defaults of its optional entries.
+
+        Raises:
+            ValueError: If the name is unknown, or an entry is missing or unknown.
+        """
+        if isinstance(arch, str):
+            check_choice('arch', arch.lower(), tuple(cls.arch_settings))
+            arch = cls.arch_settings[arch.lower()]
+        known = next(iter(cls.arch_settings.values()))
+        needed = [name for name in known if name not in defaults]
+        if not set(needed) <= set(arch) <= {*known, *defaults}:
+            optional = f', and may have {", ".join(defaults)}' if defaults else ''
+            raise ValueError(f'arch as a dict needs {", ".join(needed)}{optional}; got {", ".join(arch)}')
+        return {**defaults, **arch}
+
+    @property
+    def out_channels(self) -> List[int]:
+        """Channels of each map that :meth:`forward` returns, as necks want them."""
+        dims = self.arch['embed_dims']
+        return [dims if isinstance(dims, int) else dims[i] for i in self.out_indices]
+
+    def _outputs(self, maps: Sequence[Tensor], cls: Optional[Tensor] = None) -> tuple:
+        """What :meth:`forward` returns, from maps (B, C, H, W) in any format and the class token (B, C), if any."""
+        if self.out_type == 'cls_token':
+            return (cls, )
+        maps = [x.contiguous() for x in maps]
+        return (*maps[:-1], (maps[-1], cls)) if self.with_cls_token else tuple(maps)
 
     def init_weights(self) -> None:
         """Initialises every layer, then loads the pretrained checkpoint over it if ``init_cfg`` names one."""
@@ -68,11 +123,7 @@ class BaseBackbone(BaseModule):
 
     def default_init_cfg(self) -> List[dict]:
         """Initialisation of the published networks."""
-        return [
-            dict(type='TruncNormal', layer='Linear', std=0.02, bias=0),
-            dict(type='Kaiming', layer='Conv2d', mode='fan_out', nonlinearity='relu', bias=0),
-            dict(type='Constant', layer=['LayerNorm', 'BatchNorm2d'], val=1, bias=0),
-        ]
+        raise NotImplementedError
 
     def train(self, mode: bool = True):
         """Sets the mode; frozen stages and, with ``norm_eval``, BatchNorm stay in eval mode."""
@@ -86,16 +137,20 @@ class BaseBackbone(BaseModule):
 
     def freeze(self) -> None:
         """Freezes ``frozen_stages``. To be called once all layers exist: optimizers and distributed wrappers look then."""
-        for module in self._frozen_modules():
+        for module in self._frozen_modules() if self.frozen_stages >= 0 else ():
             module.requires_grad_(False)
             if isinstance(module, nn.Module):
                 module.eval()
 
     def _frozen_modules(self) -> Iterable[Union[nn.Module, nn.Parameter]]:
-        """Modules and parameters that ``frozen_stages`` excludes from training."""
+        """Modules and parameters that ``frozen_stages``, 0 or more, excludes from training."""
         raise NotImplementedError
 
-    def get_layer_depth(self, param_name: str, prefix: str = 'backbone.'):
+    def _layers(self) -> List[Tuple[str, ...]]:
+        """How the names of parameters begin, layer by layer from the stem; all others belong to the last layer."""
+        raise NotImplementedError
+
+    def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> Tuple[int, int]:
         """Layer of a parameter, for layer-wise learning-rate decay (mmpretrain's convention).
 
         Args:
@@ -103,10 +158,25 @@ class BaseBackbone(BaseModule):
             prefix (str): Name of this backbone in the whole model. Defaults to ``'backbone.'``.
 
         Returns:
-            tuple[int, int]: The layer and the number of layers; the heads are the last one.
+            tuple[int, int]: The layer and the number of layers; the stem is 0, each block is a layer, and final norm
+            and heads are the last one.
         """
-        raise NotImplementedError
+        layers = self._layers()
+        name = param_name[len(prefix):] if param_name.startswith(prefix) else ''
+        depth = next((depth for depth, starts in enumerate(layers) if name.startswith(starts)), len(layers))
+        return depth, len(layers) + 1
 
     def _checkpoint_filter(self, state_dict: dict, prefix: str, *args) -> None:
         """Lets mmpretrain's classifiers load published files, head included (called by ``ImageClassifier``)."""
         convert_classifier_checkpoint(self, state_dict)
+
+
+def layers_of_stages(depths: Sequence[int]) -> List[Tuple[str, ...]]:
+    """Layers of a body whose stages embed, then repeat blocks: an embedding goes with the first block behind it."""
+    before = ('embed', 'norm', 'pos_embed', 'cls_token')
+    layers = [tuple(f'stages.0.{part}' for part in before)]
+    for stage, depth in enumerate(depths):
+        for block in range(depth):
+            parts = before if stage and not block else ()
+            layers.append((f'stages.{stage}.blocks.{block}.', *(f'stages.{stage}.{part}' for part in parts)))
+    return layers

@@ -1,5 +1,5 @@
 """What the bodies of SimA have in common."""
-from typing import Dict, List, Optional, Tuple, Union
+from typing import List, Optional
 
 import torch
 from torch import nn
@@ -8,37 +8,18 @@ from .base import BaseBackbone
 
 
 class SimABackbone(BaseBackbone):
-    """Base class of the SimA backbones: their sizes, their published initialisation and their order of layers."""
-
-    #: Sizes by name.
-    arch_settings: Dict[str, dict] = {}
+    """Base class of the SimA backbones: their published initialisation, and SimA as their attention."""
 
     def default_init_cfg(self) -> List[dict]:
         """Initialisation of the published networks, which leave convolutions as torch makes them."""
         return [dict(type='TruncNormal', layer='Linear', std=0.02, bias=0)]
 
-    @classmethod
-    def read_arch(cls, arch: Union[str, dict], num_heads: Optional[int] = None) -> dict:
-        """Size by name or as a dict, with other heads if ``num_heads`` is given.
 
-        Raises:
-            ValueError: If the name is unknown or an entry is missing.
-        """
-        known = next(iter(cls.arch_settings.values()))
-        if isinstance(arch, str):
-            if arch.lower() not in cls.arch_settings:
-                raise ValueError(f'arch must be one of {", ".join(cls.arch_settings)}, or a dict; got {arch!r}')
-            arch = cls.arch_settings[arch.lower()]
-        if set(arch) != set(known):
-            raise ValueError(f'arch as a dict needs {", ".join(known)}; got {", ".join(arch)}')
-        return {**arch, 'num_heads': arch['num_heads'] if num_heads is None else num_heads}
-
-    @staticmethod
-    def _layer_depth(param_name: str, prefix: str, first_layers: Dict[str, int], num_layers: int) -> Tuple[int, int]:
-        """Layer of a parameter from the layer that each part starts at; parts named ``…blocks`` count on."""
-        part, index, *_ = (param_name[len(prefix):] + '.').split('.') if param_name.startswith(prefix) else ('', '')
-        layer = first_layers.get(part, num_layers - 1)
-        return (layer + int(index) if part.endswith('blocks') else layer), num_layers
+def sima(attention: Optional[dict], norm_order: Optional[int]) -> dict:
+    """The attention of a body: SimA's unless another is given. ``norm_order`` is release 0.1's word for its ``p``."""
+    if attention is not None and norm_order is not None:
+        raise ValueError("norm_order is an option of SimA's attention: give attention=dict(type='SimAAttention', p=…)")
+    return attention or dict(type='SimAAttention', **({} if norm_order is None else dict(p=norm_order)))
 
 
 def token_parameter(num_tokens: int, embed_dims: int) -> nn.Parameter:

@@ -1,22 +1,22 @@
-"""SOFT and SOFT-Norm: softmax-free transformers with a Gaussian kernel (NeurIPS 2021; IJCV 2024)."""
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+"""SOFT and SOFT-Norm: softmax-free transformers with a Gaussian kernel (2110.11945; 2207.03341)."""
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.layers import (ConvNormAct, MultiheadAttention, PosEmbedResizer, PostNormBlock, PreNormBlock, SOFTAttention,
-                           apply_block, to_map, to_tokens)
-from mmsoft.ops import INVERSE_METHODS
+from mmsoft.attention import Site, SoftmaxAttention, build_attention
+from mmsoft.layers import (ConvNormAct, PostNormBlock, PreNormBlock, apply_block, resize_pos_embed, to_map, to_tokens)
 from mmsoft.registry import MODELS
-from .base import BaseBackbone
+from mmsoft.utils.choices import check_choice
+from .base import Arch, BaseBackbone, layers_of_stages
 
 STRIDES = (4, 8, 16, 32)
 
 
 @MODELS.register_module()
 class SOFT(BaseBackbone):
-    """SOFT / SOFT-Norm backbone (Table 2 of the papers).
+    """SOFT / SOFT-Norm backbone (2207.03341, Table 2).
 
     Stages 1 to 3 attend with the Gaussian kernel; the last stage of the published network attends with softmax, a
     class token among its tokens. Any input from 32×32 up works: maps have ceil(H / stride) rows, position embeddings
@@ -25,28 +25,21 @@ class SOFT(BaseBackbone):
     Args:
         arch (str or dict): ``'tiny'``, ``'small'``, ``'medium'``, ``'large'``, ``'huge'``, or a dict with
             ``embed_dims``, ``num_heads`` and ``depths`` (as many numbers as stages, four at most) and optionally
-            ``sampling_ratios``.
-        attention_norm (bool): SOFT-Norm, which dense prediction needs (IJCV 2024, Table 10), instead of SOFT.
+            ``sampling_ratios`` and ``kernel_sizes``.
+        attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, with strides 4, 8, 16 and 32; the last stage's map is after the
-            final norm. Stages behind the last one asked for are not built.
-        out_type (str): ``'featmap'``, or ``'cls_token'`` for classifiers.
-        with_cls_token (bool): With ``'featmap'``, make the last stage's output a pair (map, class token).
-        frozen_stages (int): 0 freezes the stem, k the stem and the first k stages. -1 freezes nothing.
-        norm_eval (bool): Keep BatchNorm in eval mode while training.
-        with_cp (bool): Recompute each block in the backward pass to save memory.
-        drop_rate (float): Elementwise dropout of the residual branches, which the published code calls drop path.
-        drop_path_rate (float): Stochastic depth, growing linearly to this rate at the last block.
-        last_stage (str): ``'softmax'`` as published or ``'soft'`` as the papers draw it, with sampling ratio 1.
-        sampling (str): Bottleneck tokens by ``'conv'``, ``'avg_pool'``, ``'random'`` or ``'biased'`` (Table 8).
-        bottleneck (str): ``'ratio'``: m grows with the image; ``'fixed'``: m is at most ``bottleneck_size`` squared,
-            cost is then linear in the number of tokens. The weights are the same.
-        bottleneck_size (int): Rows and columns of a fixed bottleneck: 6, 7, 8, 9 in Table 7.
-        newton_iterations (int): Steps of the Newton–Raphson inverse.
-        inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
-        in_channels (int): Channels of the image.
+            final norm.
+        attention (dict or list[dict], optional): A registered attention and its options, for stages 1 to 3, in whose
+            blocks nothing else changes; or one for each stage. Defaults to
+            ``dict(type='SOFTAttention', norm=attention_norm)``. The last stage's blocks are pre-norm around
+            ``SoftmaxAttention``, its default, and SOFT layers around any other, as the papers draw them.
         img_size (int): Side of the images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
-        init_cfg (dict or list[dict], optional): See :class:`BaseBackbone`.
+        **kwargs: See :class:`BaseBackbone`, and the words of release 0.1 for options that are
+            :class:`mmsoft.attention.SOFTAttention`'s now: ``sampling``, ``bottleneck``, ``bottleneck_size``,
+            ``newton_iterations``, ``inverse`` and ``last_stage``. ``drop_path_rate`` is the published network's: it
+            grows linearly over all blocks, and means elementwise dropout of the branches in SOFT layers and
+            stochastic depth in the last stage.
 
     Raises:
         ValueError: If an argument names something that does not exist, or ``arch`` is incomplete.
@@ -72,60 +65,30 @@ class SOFT(BaseBackbone):
     }
 
     def __init__(self,
-                 arch: Union[str, dict] = 'small',
-                 attention_norm: bool = False,
+                 arch: Arch = 'small',
+                 attention_norm: bool = True,
                  out_indices: Sequence[int] = (0, 1, 2, 3),
-                 out_type: str = 'featmap',
-                 with_cls_token: bool = False,
-                 frozen_stages: int = -1,
-                 norm_eval: bool = False,
-                 with_cp: bool = False,
-                 drop_rate: float = 0.,
-                 drop_path_rate: float = 0.,
-                 last_stage: str = 'softmax',
-                 sampling: str = 'conv',
-                 bottleneck: str = 'ratio',
-                 bottleneck_size: int = 7,
-                 newton_iterations: int = 20,
-                 inverse: str = 'auto',
-                 in_channels: int = 3,
+                 attention: Optional[Union[dict, List[dict]]] = None,
                  img_size: int = 224,
                  norm_cfg: dict = dict(type='BN'),
-                 init_cfg: Optional[Union[dict, List[dict]]] = None) -> None:
-        self.arch = self._read_arch(arch)
-        depths = self.arch['depths']
-        super().__init__(len(depths), (-1, ) if out_type == 'cls_token' else out_indices, out_type, with_cls_token,
-                         frozen_stages, norm_eval, with_cp, init_cfg)
-        _check_choice('last_stage', last_stage, ('softmax', 'soft'))
-        _check_choice('bottleneck', bottleneck, ('ratio', 'fixed'))
-        _check_choice('inverse', inverse, INVERSE_METHODS)
-        if newton_iterations < 1:
-            raise ValueError(f'newton_iterations must be at least 1; got {newton_iterations}')
-        if not -1 <= frozen_stages <= len(depths):
-            raise ValueError(f'frozen_stages must lie between -1 and {len(depths)}; got {frozen_stages}')
-        attn_cfg = dict(
-            norm=attention_norm,
-            iterations=newton_iterations,
-            inverse=inverse,
-            sampling=sampling,
-            bottleneck_size=bottleneck_size if bottleneck == 'fixed' else None)
+                 **kwargs) -> None:
+        self.arch = self.read_arch(arch)
+        if attention is None:
+            attention = _soft_attention(attention_norm, len(self.arch['depths']), kwargs)
+        self.attention = self._per_stage(attention)
+        super().__init__(len(self.arch['depths']), out_indices, **kwargs)
+        if self.has_cls_token and len(self.arch['depths']) < len(STRIDES):
+            raise ValueError('only the fourth stage has a class token, and arch has fewer')
 
+        channels = [self.in_channels, *self.embed_dims]
+        rates = torch.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).split(self.arch['depths'])
         self.stages = ModuleList()
-        drop_paths = torch.linspace(0, drop_path_rate, sum(depths)).split(depths)
         for i in range(self.out_indices[-1] + 1):
-            dims, last = self.arch['embed_dims'][i], i == len(STRIDES) - 1
-            self.stages.append(
-                SOFTStage(
-                    self._embedding(in_channels, dims, i, norm_cfg),
-                    dims,
-                    -(-img_size // STRIDES[i]),
-                    ModuleList(
-                        self._block(i, dims, attn_cfg, last and last_stage == 'softmax', drop_rate, rate.item())
-                        for rate in drop_paths[i]),
-                    with_cls_token=last,
-                    with_cp=with_cp))
-            in_channels = dims
-        self.norm = nn.LayerNorm(dims, eps=1e-6) if last else None
+            grid = (-(-img_size // STRIDES[i]), ) * 2
+            blocks = ModuleList(self._block(i, grid, rate.item()) for rate in rates[i])
+            embed = _embedding(channels[i], (32, 32, channels[1]) if i == 0 else (channels[i + 1], ), norm_cfg)
+            self.stages.append(SOFTStage(embed, channels[i + 1], grid, blocks, i == 3, self.with_cp))
+        self.norm = nn.LayerNorm(self.embed_dims[3], eps=1e-6) if len(self.stages) == len(STRIDES) else None
         self.freeze()
 
     @property
@@ -135,7 +98,7 @@ class SOFT(BaseBackbone):
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
-        x, outs = x.contiguous(memory_format=torch.channels_last), []
+        x, maps = x.contiguous(memory_format=torch.channels_last), []
         for i, stage in enumerate(self.stages):
             tokens, hw = stage(x)
             extra = tokens.size(1) - hw[0] * hw[1]
@@ -143,60 +106,51 @@ class SOFT(BaseBackbone):
                 tokens = self.norm(tokens)
             x = to_map(tokens[:, extra:], hw)
             if i in self.out_indices:
-                outs.append((x.contiguous(), tokens[:, 0]) if extra and self.with_cls_token else x.contiguous())
-        return (tokens[:, 0], ) if self.out_type == 'cls_token' else tuple(outs)
+                maps.append(x)
+        return self._outputs(maps, tokens[:, 0] if self.has_cls_token else None)
 
-    def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> Tuple[int, int]:
-        """Layer of a parameter, for layer-wise learning-rate decay; the stem is 0, each block is a layer."""
-        depths = self.arch['depths']
-        num_layers = sum(depths) + 2
-        if not param_name.startswith(prefix):
-            return num_layers - 1, num_layers
-        parts = param_name[len(prefix):].split('.')
-        if parts[0] != 'stages':
-            return num_layers - 1, num_layers
-        stage = int(parts[1])
-        before = sum(depths[:stage])
-        if parts[2] == 'blocks':
-            return before + int(parts[3]) + 1, num_layers
-        return (before + 1 if stage else 0), num_layers
+    def default_init_cfg(self) -> List[dict]:
+        """Initialisation of the published network."""
+        return [
+            dict(type='TruncNormal', layer='Linear', std=0.02, bias=0),
+            dict(type='Kaiming', layer='Conv2d', mode='fan_out', nonlinearity='relu', bias=0),
+            dict(type='Constant', layer=['LayerNorm', 'BatchNorm2d'], val=1, bias=0),
+        ]
 
-    def _frozen_modules(self):
-        if self.frozen_stages >= 0:
-            yield self.stages[0].embed
-            yield from self.stages[:self.frozen_stages]
-            if self.norm is not None and self.frozen_stages >= len(self.stages):
-                yield self.norm
-
-    def _read_arch(self, arch: Union[str, dict]) -> dict:
-        if isinstance(arch, str):
-            _check_choice('arch', arch.lower(), tuple(self.arch_settings))
-            arch = self.arch_settings[arch.lower()]
-        missing = {'embed_dims', 'num_heads', 'depths'} - set(arch)
-        if missing:
-            raise ValueError(f'arch as a dict needs embed_dims, num_heads and depths; {", ".join(sorted(missing))} missing')
-        arch = {name: list(value) for name, value in {'sampling_ratios': (8, 4, 2, 1), **arch}.items()}
+    @classmethod
+    def read_arch(cls, arch: Arch, **defaults) -> dict:
+        """See :meth:`BaseBackbone.read_arch`; one number a stage in each entry, four stages at most."""
+        arch = super().read_arch(arch, sampling_ratios=(8, 4, 2, 1), kernel_sizes=(9, 5, 3, 3), **defaults)
+        arch = {name: list(value) for name, value in arch.items()}
         stages = len(arch['depths'])
         if not 1 <= stages <= 4 or not len(arch['embed_dims']) == len(arch['num_heads']) == stages:
             raise ValueError('arch needs one to four stages, and as many embed_dims and num_heads as depths')
         return arch
 
-    @staticmethod
-    def _embedding(in_channels: int, dims: int, stage: int, norm_cfg: dict) -> Sequential:
-        widths, strides = ((32, 32, dims), (2, 1, 2)) if stage == 0 else ((dims, ), (2, ))
-        convs = []
-        for width, stride in zip(widths, strides):
-            convs.append(ConvNormAct(in_channels, width, stride, norm_cfg))
-            in_channels = width
-        return Sequential(*convs)
+    def _per_stage(self, attention: Union[dict, List[dict]]) -> List[dict]:
+        stages = len(self.arch['depths'])
+        if isinstance(attention, dict):
+            return [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
+        if len(attention) != stages:
+            raise ValueError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
+        return list(attention)
 
-    def _block(self, stage: int, dims: int, attn_cfg: dict, softmax: bool, drop_rate: float, drop_path_rate: float):
-        heads = self.arch['num_heads'][stage]
-        if softmax:
-            return PreNormBlock(MultiheadAttention(dims, heads), dims, drop_rate, drop_path_rate)
-        attn = SOFTAttention(
-            dims, heads, self.arch['sampling_ratios'][stage], kernel_size=(9, 5, 3, 3)[stage], **attn_cfg)
-        return PostNormBlock(attn, dims, drop_rate, drop_path_rate)
+    def _block(self, stage: int, grid: Tuple[int, int], rate: float) -> nn.Module:
+        dims, heads, ratio, kernel_size = (
+            self.arch[key][stage] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes'))
+        attn = build_attention(self.attention[stage], Site(dims, heads, grid, ratio, kernel_size))
+        if stage == 3 and isinstance(attn, SoftmaxAttention):
+            return PreNormBlock(attn, dims, self.drop_rate, rate)
+        return PostNormBlock(attn, dims, 1 - (1 - self.drop_rate) * (1 - rate))
+
+    def _layers(self) -> List[Tuple[str, ...]]:
+        return layers_of_stages(self.arch['depths'])
+
+    def _frozen_modules(self):
+        yield self.stages[0].embed
+        yield from self.stages[:self.frozen_stages]
+        if self.norm is not None and self.frozen_stages >= len(self.stages):
+            yield self.norm
 
 
 class SOFTStage(BaseModule):
@@ -205,19 +159,19 @@ class SOFTStage(BaseModule):
     Args:
         embed (nn.Module): Maps an image or a map to a map of ``embed_dims`` channels.
         embed_dims (int): Channels C.
-        grid (int): Rows and columns that the position embedding is made for.
+        grid (tuple[int, int]): Rows and columns that the position embedding is made for.
         blocks (ModuleList): Called with tokens and the shape of their map.
         with_cls_token (bool): Put a class token, with a position embedding of its own, in front of the tokens.
         with_cp (bool): Recompute each block in the backward pass.
     """
 
-    def __init__(self, embed: nn.Module, embed_dims: int, grid: int, blocks: ModuleList, with_cls_token: bool,
-                 with_cp: bool) -> None:
+    def __init__(self, embed: nn.Module, embed_dims: int, grid: Tuple[int, int], blocks: ModuleList,
+                 with_cls_token: bool, with_cp: bool) -> None:
         super().__init__()
-        self.resize_pos_embed = PosEmbedResizer((grid, grid))
+        self.grid = grid
         self.with_cp = with_cp
         self.embed = embed
-        self.pos_embed = nn.Parameter(torch.zeros(1, grid * grid + with_cls_token, embed_dims))
+        self.pos_embed = nn.Parameter(torch.zeros(1, grid[0] * grid[1] + with_cls_token, embed_dims))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if with_cls_token else None
         self.blocks = blocks
 
@@ -235,12 +189,26 @@ class SOFTStage(BaseModule):
         x = to_tokens(x)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
-        x = x + self.resize_pos_embed(self.pos_embed, hw)
+        x = x + resize_pos_embed(self.pos_embed, self.grid, hw)
         for block in self.blocks:
             x = apply_block(block, x, hw, with_cp=self.with_cp)
         return x, hw
 
 
-def _check_choice(name: str, value: str, choices: Tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f'{name} must be one of {", ".join(choices)}; got {value!r}')
+def _embedding(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Sequential:
+    """Convolutions of these widths; the first and, if there are three, the last one halve the map."""
+    before = (in_channels, *widths)
+    return Sequential(*(ConvNormAct(before[i], width, 1 if i == 1 else 2, norm_cfg) for i, width in enumerate(widths)))
+
+
+def _soft_attention(norm: bool, stages: int, kwargs: Dict[str, Any]) -> Union[dict, List[dict]]:
+    """SOFT's attention, with the options that release 0.1 had in the backbone taken out of ``kwargs``."""
+    options = {name: kwargs.pop(name) for name in ('sampling', 'newton_iterations', 'inverse') if name in kwargs}
+    bottleneck, size = kwargs.pop('bottleneck', 'ratio'), kwargs.pop('bottleneck_size', 7)
+    last_stage = kwargs.pop('last_stage', 'softmax')
+    check_choice('bottleneck', bottleneck, ('ratio', 'fixed'))
+    check_choice('last_stage', last_stage, ('softmax', 'soft'))
+    if bottleneck == 'fixed':
+        options['bottleneck_size'] = size
+    soft = dict(type='SOFTAttention', norm=norm, **options)
+    return [soft] * stages if last_stage == 'soft' else soft

@@ -1,4 +1,5 @@
 """Every family of networks whose published checkpoints are understood."""
+import re
 from typing import Dict, Iterable, Optional, Tuple
 
 from .names import BACKBONE, Family, StateDict
@@ -24,6 +25,8 @@ def to_mmsoft(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
         tuple[Family or None, dict[str, Tensor]]: The family, None for a network that is not ours, and the tensors
         under the names ``backbone.*`` and ``head.fc.*``; names that are neither are unchanged.
     """
+    # Release 0.1 had CvT's projections beside ``qkv``.
+    state_dict = {re.sub(r'(\.attn)(\.[qkv]\.(conv|norm|proj)\.)', r'\1.qkv\2', name): t for name, t in state_dict.items()}
     bare = {name[len(BACKBONE):] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
     family = published_family(bare)
     if family:

@@ -18,9 +18,9 @@ _XCIT_BLOCK = [
 
 _CVT_BLOCK = [
     ('norm1', 'norm1'),
-    *((f'attn.conv_proj_{x}.{theirs}', f'attn.{x}.{ours}') for x in 'qkv'
+    *((f'attn.conv_proj_{x}.{theirs}', f'attn.qkv.{x}.{ours}') for x in 'qkv'
       for theirs, ours in (('conv', 'conv'), ('bn', 'norm'))),
-    *((f'attn.proj_{x}', f'attn.{x}.proj') for x in 'qkv'),
+    *((f'attn.proj_{x}', f'attn.qkv.{x}.proj') for x in 'qkv'),
     ('attn.proj', 'attn.proj'),
     ('norm2', 'norm2'),
     *_MLP,

@@ -1,5 +1,5 @@
 """Images that end before their tensor does: where, and which tokens of a map belong to the image."""
-from typing import Tuple
+from typing import Callable, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -39,3 +39,26 @@ def extent_mask(extent: Tensor, hw: Tuple[int, int]) -> Tensor:
 def _length(inside: Tensor) -> Tensor:
     """Number of entries of (B, length) up to the last true one."""
     return inside.size(1) - inside.flip(1).int().argmax(dim=1)
+
+
+def one_by_one(function: Callable[[Tensor, Tuple[int, int]], Tensor], x: Tensor, hw: Tuple[int, int],
+               mask: Tensor) -> Tensor:
+    """Applies what knows no masks to each image's own tokens, as if it stood alone.
+
+    Args:
+        function (Callable): Maps tokens (1, extra + n, C) and the shape of their map, any, to the same.
+        x (Tensor): Tokens of shape (B, extra + H' · W', C), class tokens in front of those of a map.
+        hw (tuple[int, int]): Rows H' and columns W' of the map.
+        mask (Tensor): Shape (B, 1, H', W') of bool, as :func:`extent_mask` makes it.
+
+    Returns:
+        Tensor: Shape of ``x``, zeros where the mask is false.
+    """
+    extra, outs = x.size(1) - hw[0] * hw[1], []
+    for image, inside in zip(x.split(1), mask[:, 0]):
+        rows, columns = int(inside.any(1).sum()), int(inside.any(0).sum())
+        tokens = image[:, extra:].unflatten(1, hw)[:, :rows, :columns].flatten(1, 2)
+        out = function(torch.cat([image[:, :extra], tokens], dim=1), (rows, columns))
+        padded = F.pad(out[:, extra:].unflatten(1, (rows, columns)), (0, 0, 0, hw[1] - columns, 0, hw[0] - rows))
+        outs.append(torch.cat([out[:, :extra], padded.flatten(1, 2)], dim=1))
+    return torch.cat(outs) if outs else x

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from mmsoft.analysis import count_flops
-from mmsoft.layers import MultiheadAttention, SOFTAttention
+from mmsoft.attention import Site, SOFTAttention, SoftmaxAttention
 
 
 class OnMap(nn.Module):
@@ -21,7 +21,8 @@ class OnMap(nn.Module):
 @pytest.mark.parametrize('inverse', ['newton', 'closed_form', 'auto'])
 @pytest.mark.parametrize('iterations', [20, 5])
 def test_soft_attention(inverse, iterations):
-    attn = OnMap(SOFTAttention(64, 2, ratio=4, kernel_size=3, norm=False, iterations=iterations, inverse=inverse))
+    attn = OnMap(
+        SOFTAttention(Site(64, 2, (8, 12), ratio=4), norm=False, newton_iterations=iterations, inverse=inverse))
     flops = count_flops(attn, torch.rand(1, 96, 64))
     heads, n, m, d = 2, 96, 6, 32
     assert flops['newton_inverse'] == heads * iterations * 2 * m**3
@@ -31,8 +32,8 @@ def test_soft_attention(inverse, iterations):
 
 
 def test_softmax_attention():
-    flops = count_flops(MultiheadAttention(64, 2), torch.rand(3, 10, 64))
-    assert flops['scaled_dot_product_attention'] == 3 * 2 * 10 * 10 * 64
+    flops = count_flops(OnMap(SoftmaxAttention(Site(64, 2, (8, 12)))), torch.rand(3, 96, 64))
+    assert flops['scaled_dot_product_attention'] == 3 * 2 * 96 * 96 * 64
 
 
 def test_what_is_unknown_is_not_passed_over():

@@ -1,29 +1,32 @@
-"""The feed-forward half of a block in chunks of tokens, and maps that convolutions need not copy."""
+"""Feed-forward networks in runs of tokens, and maps that convolutions need not copy."""
 import pytest
 import torch
 
-from mmsoft.layers import XCiTBlock, to_map, to_tokens
-from mmsoft.layers.attention import MultiheadAttention
-from mmsoft.layers.blocks import PostNormBlock, PreNormBlock, by_chunks
+from mmsoft.attention import Site, SoftmaxAttention
+from mmsoft.layers import FFN, PostNormBlock, PreNormBlock, XCiTBlock, ffn, to_map, to_tokens
 
 
-@pytest.mark.parametrize('n', [1, 7, 8, 9, 40])
+def attention():
+    return SoftmaxAttention(Site(64, 2, (14, 14)))
+
+
+
+@pytest.mark.parametrize('n', [0, 1, 7, 8, 9, 40])
+@pytest.mark.parametrize('batch', [0, 1, 2])
 @torch.no_grad()
-def test_chunks_cover_all_tokens_once(n):
-    x, lengths = torch.randn(2, n, 4), []
-
-    def double(run):
-        lengths.append(run.size(1))
-        return 2 * run
-
-    assert torch.equal(by_chunks(double, x, False, elements=2 * 4 * 4 * 8), 2 * x)
-    assert sum(lengths) == n and max(lengths) <= 8
+def test_runs_cover_all_tokens_once(n, batch, monkeypatch):
+    monkeypatch.setattr(ffn, 'RUN_ELEMENTS', 2 * 8 * 16)
+    module, x = FFN(4), torch.randn(batch, n, 4)
+    lengths = []
+    module.layers[1].register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
+    torch.testing.assert_close(module(x), module.layers(x), rtol=0, atol=1e-6)
+    assert sum(lengths[:-1]) == n and max(lengths[:-1]) <= (8 if batch == 2 else 40)
 
 
 @pytest.mark.parametrize('make', [
-    lambda: PostNormBlock(MultiheadAttention(64, 2), 64),
-    lambda: PreNormBlock(MultiheadAttention(64, 2), 64),
-    lambda: XCiTBlock(64, 2),
+    lambda: PostNormBlock(attention(), 64),
+    lambda: PreNormBlock(attention(), 64),
+    lambda: XCiTBlock(attention(), 64),
 ], ids=['post-norm', 'pre-norm', 'XCiT'])  # yapf: disable
 def test_large_maps_are_the_same_with_and_without_gradients(make):
     """With gradients, tokens are not taken in chunks."""
@@ -37,8 +40,8 @@ def test_large_maps_are_the_same_with_and_without_gradients(make):
 @torch.no_grad()
 def test_an_image_is_dropped_as_a_whole():
     torch.manual_seed(0)
-    block = PreNormBlock(MultiheadAttention(64, 2), 64, drop_path_rate=0.5).train()
-    block.attn.forward = lambda x, hw: torch.zeros_like(x)
+    block = PreNormBlock(attention(), 64, drop_path_rate=0.5).train()
+    block.attn.forward = lambda x, hw, mask: torch.zeros_like(x)
     x = torch.randn(8, 2048, 64)
     changed = (block(x, (32, 64)) != x).any(-1).float().mean(1)
     assert set(changed.tolist()) == {0., 1.}

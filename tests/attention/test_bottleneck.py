@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmsoft.layers import BottleneckTokens
+from mmsoft.attention.bottleneck import BottleneckTokens
 
 GRIDS = [(1, 1), (3, 9), (8, 8), (17, 8), (40, 13), (25, 42), (56, 57)]
 grids = pytest.mark.parametrize('hw', GRIDS, ids='{0[0]}x{0[1]}'.format)
@@ -64,3 +64,14 @@ def test_biased_sampling_takes_the_first_tokens():
 def test_unknown_sampling():
     with pytest.raises(ValueError, match='avg_pool'):
         BottleneckTokens(4, 2, 'magic')
+
+
+@grids
+def test_pooling_is_adaptive_pooling(hw):
+    """Of torch, whose gradient has no deterministic kernel on a GPU and which no exporter takes at any size."""
+    module, q = BottleneckTokens(4, 1, size=5).double(), torch.randn(2, 4, *hw, dtype=torch.float64)
+    rows, columns = (min(5, extent) for extent in hw)
+    stride = [max(1, min(1, (extent - 1) // 4)) for extent in hw]
+    assert stride == [1, 1]
+    pooled = torch.nn.functional.adaptive_avg_pool2d(module.conv(q), (rows, columns))
+    torch.testing.assert_close(module(q), module.act(module.norm(pooled.flatten(2).transpose(1, 2))))

@@ -1,6 +1,6 @@
-"""Attention whose queries, keys and values come from convolutions (CvT, Sec. 3.2)."""
+"""How tokens become queries, keys and values: by a linear map, or by convolutions."""
 from collections import OrderedDict
-from typing import Callable, Tuple
+from typing import Tuple
 
 import torch
 from mmcv.cnn import build_norm_layer
@@ -9,13 +9,24 @@ from torch import Tensor, nn
 
 from .token_map import to_map, to_tokens
 
+QKV = Tuple[Tensor, Tensor, Tensor]
 
-class QuickGELU(nn.Module):
-    """``x · sigmoid(1.702 x)``, CvT's approximation of the GELU."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same."""
-        return x * torch.sigmoid(1.702 * x)
+class LinearQKV(nn.Linear):
+    """One linear map for all three.
+
+    Args:
+        embed_dims (int): Channels C.
+        num_heads (int): Heads h, which divide C.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int) -> None:
+        super().__init__(embed_dims, 3 * embed_dims)
+        self.num_heads = num_heads
+
+    def forward(self, x: Tensor, hw: Tuple[int, int]) -> QKV:
+        """Tokens of shape (B, n, C) to three of shape (B, h, n, C / h)."""
+        return super().forward(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
 class ConvProjection(Sequential):
@@ -41,38 +52,24 @@ class ConvProjection(Sequential):
         return self.proj(torch.cat([x[:, :extra], y], dim=1) if extra else y)
 
 
-class ConvAttention(BaseModule):
-    """Multi-head attention with a convolutional projection each for queries, keys and values.
+class ConvQKV(BaseModule):
+    """A convolutional projection for each of the three (CvT, 2103.15808, Sec. 3.3).
 
     Args:
         embed_dims (int): Channels C.
         num_heads (int): Heads h, which divide C.
-        attend (Callable): Maps q of shape (B, h, n, C / h) and k and v of shape (B, h, m, C / h) to the shape of q.
         kv_stride (int): Stride of the keys' and values' convolutions. Defaults to 2.
         norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm.
-
-    Raises:
-        ValueError: If the heads do not divide the channels.
     """
 
-    def __init__(self,
-                 embed_dims: int,
-                 num_heads: int,
-                 attend: Callable,
-                 kv_stride: int = 2,
-                 norm_cfg: dict = dict(type='BN')) -> None:
+    def __init__(self, embed_dims: int, num_heads: int, kv_stride: int = 2, norm_cfg: dict = dict(type='BN')) -> None:
         super().__init__()
-        if embed_dims % num_heads:
-            raise ValueError(f'{num_heads} heads do not divide {embed_dims} channels')
         self.num_heads = num_heads
-        self.attend = attend
         self.q = ConvProjection(embed_dims, 1, norm_cfg)
         self.k = ConvProjection(embed_dims, kv_stride, norm_cfg)
         self.v = ConvProjection(embed_dims, kv_stride, norm_cfg)
-        self.proj = nn.Linear(embed_dims, embed_dims)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
-        """Attends over tokens of shape (B, [1 +] n, C) that form a map of shape ``hw`` behind the class token."""
-        q, k, v = (project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-                   for project in (self.q, self.k, self.v))
-        return self.proj(self.attend(q, k, v).transpose(1, 2).flatten(2))
+    def forward(self, x: Tensor, hw: Tuple[int, int]) -> QKV:
+        """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""
+        return tuple(project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+                     for project in (self.q, self.k, self.v))

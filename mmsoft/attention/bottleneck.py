@@ -7,11 +7,13 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .token_map import to_tokens
+from mmsoft.layers.resample import pooling_matrix, resample
+from mmsoft.layers.token_map import to_tokens
+from mmsoft.utils.choices import check_choice
 
 
 class BottleneckTokens(BaseModule):
-    """Samples bottleneck tokens from the map of queries, then LayerNorm and GELU (SOFT, Sec. 3.2 and Table 8).
+    """Samples bottleneck tokens from the map of queries (2110.11945, Sec. 3.2), then LayerNorm and GELU as published.
 
     A map that the sampling ratio does not divide is padded at its right and bottom by repeating the border tokens, so
     no token is lost and m = ceil(H / ratio) · ceil(W / ratio).
@@ -30,14 +32,13 @@ class BottleneckTokens(BaseModule):
 
     def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None) -> None:
         super().__init__()
-        if sampling != 'conv' and sampling not in SAMPLINGS:
-            raise ValueError(f'unknown sampling {sampling!r}; choose one of conv, {", ".join(SAMPLINGS)}')
+        check_choice('sampling', sampling, ('conv', *SAMPLINGS))
         if size is not None and size < 1:
             raise ValueError(f'bottleneck_size must be at least 1; got {size}')
         self.ratio = ratio
         self.size = size
         self.conv = nn.Conv2d(embed_dims, embed_dims, ratio, ratio, bias=False) if sampling == 'conv' else None
-        self.sample = None if sampling == 'conv' else SAMPLINGS[sampling]
+        self.sample = SAMPLINGS.get(sampling)
         self.norm = nn.LayerNorm(embed_dims)
         self.act = nn.GELU()
 
@@ -51,8 +52,8 @@ class BottleneckTokens(BaseModule):
             tokens = F.conv2d(q, self.conv.weight, stride=stride)
         else:
             tokens = self.sample(q, self.ratio, stride, self.training)
-        if self.size is not None and min(tokens.shape[-2:]) > 0:
-            tokens = F.adaptive_avg_pool2d(tokens, [min(self.size, extent) for extent in tokens.shape[-2:]])
+        if self.size is not None and max(tokens.shape[-2:]) > self.size:
+            tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[-2:]))
         return self.act(self.norm(to_tokens(tokens)))
 
     def _cover(self, extent: int) -> Tuple[int, int]:

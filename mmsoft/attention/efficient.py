@@ -1,0 +1,24 @@
+"""Efficient attention: two softmaxes, one over channels and one over tokens, instead of one over both."""
+from typing import Optional
+
+from torch import Tensor
+
+from mmsoft.registry import MODELS
+from .base import MultiheadAttention
+
+
+@MODELS.register_module()
+class EfficientAttention(MultiheadAttention):
+    r""":math:`\rho_q(q) \, (\rho_k(k)^\top v)`, of cost linear in the tokens (Shen et al., 1812.01243, Eq. 5).
+
+    :math:`\rho_q` is a softmax over the channels of each query, :math:`\rho_k` over the tokens of each key channel.
+    SimA compares with it in its Table 2 (2206.08898).
+    """
+
+    takes_mask = True
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`MultiheadAttention`."""
+        if mask is not None:
+            k = k.masked_fill(~mask[:, None, :, None], float('-inf'))
+        return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)

@@ -1,0 +1,50 @@
+"""SimA: queries and keys normalised over the tokens, then multiplied, without softmax."""
+from typing import Optional
+
+from torch import Tensor
+
+from mmsoft.ops import l1_attention, l1_class_attention
+from mmsoft.registry import MODELS
+from .base import MultiheadAttention, Site
+
+
+@MODELS.register_module()
+class SimAAttention(MultiheadAttention):
+    r""":math:`\hat q \, (\hat k^\top v)` with channels of l1 norm 1 over the tokens (2206.08898, Sec. 2.2).
+
+    Args:
+        site (Site): The place it is made for.
+        p (int): Order of the norm; 2 is the paper's ablation (Sec. 4.6).
+        eps (float): Least norm that is divided by.
+        order (str): Order of the products, see :func:`mmsoft.ops.l1_attention`. Defaults to the cheaper one.
+    """
+
+    takes_mask = True
+
+    def __init__(self, site: Site, p: int = 1, eps: float = 1e-12, order: str = 'auto') -> None:
+        super().__init__(site)
+        self.options = dict(p=p, eps=eps, order=order)
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`MultiheadAttention`."""
+        return l1_attention(q, k, v, mask, **self.options)
+
+
+@MODELS.register_module()
+class SimAClassAttention(MultiheadAttention):
+    """SimA for the first token alone, which attends to all: (B, 1, C), what XCiT's class attention asks for.
+
+    Args:
+        site (Site): The place it is made for.
+        p (int): Order of the norm, see :class:`SimAAttention`.
+    """
+
+    takes_mask = True
+
+    def __init__(self, site: Site, p: int = 1) -> None:
+        super().__init__(site)
+        self.p = p
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`MultiheadAttention`."""
+        return l1_class_attention(q, k, v, mask, p=self.p)

@@ -1,0 +1,19 @@
+"""Scaled dot-product attention, the Transformer's."""
+from typing import Optional
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmsoft.registry import MODELS
+from .base import MultiheadAttention
+
+
+@MODELS.register_module()
+class SoftmaxAttention(MultiheadAttention):
+    r""":math:`\mathrm{softmax}(q k^\top / \sqrt d) \, v` (Vaswani et al., 1706.03762, Eq. 1)."""
+
+    takes_mask = True
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`MultiheadAttention`."""
+        return F.scaled_dot_product_attention(q, k, v, None if mask is None else mask[:, None, None])

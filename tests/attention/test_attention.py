@@ -1,0 +1,204 @@
+"""Every attention in every body: what the protocol promises, whoever wrote the attention."""
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, SimAAttention, Site, SOFTAttention,
+                              SoftmaxAttention, build_attention)
+from mmsoft.attention.base import MultiheadAttention
+from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.layers import ConvQKV, extent_mask
+from mmsoft.registry import MODELS
+
+# Of the registered attentions, all that answer every token.
+NAMES = sorted(name for name, made in MODELS.module_dict.items()
+               if issubclass(made, Attention) and name != 'SimAClassAttention')
+BODIES = {
+    'soft': lambda **kwargs: SOFT(dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), **kwargs),
+    'soft_all_stages': lambda attention, **kwargs: SOFT(
+        dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), attention=[attention] * 4, **kwargs),
+    'deit': lambda **kwargs: SimADeiT(dict(embed_dims=32, num_heads=2, depth=2), (0, 1), **kwargs),
+    'xcit': lambda **kwargs: SimAXCiT(dict(embed_dims=32, num_heads=2, depth=2, patch_size=8), (0, 1), **kwargs),
+    'cvt': lambda **kwargs: SimACvT(dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1] * 3), **kwargs),
+}
+each_name = pytest.mark.parametrize('name', NAMES)
+each_body = pytest.mark.parametrize('body', BODIES)
+
+
+def build(body, name, **kwargs):
+    torch.manual_seed(0)
+    model = BODIES[body](attention=dict(type=name), **kwargs)
+    model.init_weights()
+    return model
+
+
+def tensors(outs):
+    return [t for out in outs for t in (out if isinstance(out, tuple) else (out, ))]
+
+
+def test_all_are_here():
+    assert {'SOFTAttention', 'SimAAttention', 'SoftmaxAttention', 'EfficientAttention', 'GaussianAttention'} <= {*NAMES}
+
+
+@each_body
+@each_name
+@pytest.mark.parametrize('hw', [(64, 64), (33, 47), (96, 40)], ids=str)
+def test_any_grid(body, name, hw):
+    model = build(body, name, with_cls_token=True).train()
+    outs = tensors(model(torch.randn(2, 3, *hw)))
+    assert all(out.isfinite().all() for out in outs)
+    assert all(out.is_contiguous() for out in outs if out.dim() == 4)
+    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
+
+
+@each_body
+@each_name
+@torch.no_grad()
+def test_an_image_does_not_depend_on_its_companions(body, name):
+    model = build(body, name, with_cls_token=True).eval().double()
+    images = torch.cat([torch.randn(1, 3, 64, 96), torch.zeros(1, 3, 64, 96), 9 * torch.randn(1, 3, 64, 96)]).double()
+    together = tensors(model(images))
+    for i in range(3):
+        for batch, alone in zip(together, tensors(model(images[i:i + 1]))):
+            assert_close(batch[i:i + 1], alone, rtol=1e-8, atol=1e-9)
+
+
+@each_body
+@each_name
+@torch.no_grad()
+def test_no_images(body, name):
+    assert all(len(out) == 0 for out in tensors(build(body, name, with_cls_token=True).eval()(torch.rand(0, 3, 64, 64))))
+
+
+@each_name
+@pytest.mark.parametrize('extra', [0, 1])
+@torch.no_grad()
+def test_mask(name, extra):
+    """What is masked does not matter; what is not gets what it gets alone."""
+    torch.manual_seed(0)
+    attn = build_attention(dict(type=name), Site(32, 2, (8, 8), ratio=2)).double()
+    extent, hw = torch.tensor([[5, 9], [8, 10], [1, 3]]), (8, 10)
+    x, mask = torch.randn(3, extra + 80, 32).double(), extent_mask(extent, hw)
+    out = attn(x, hw, mask)
+    assert out.shape == x.shape
+    for i, (rows, columns) in enumerate(extent.tolist()):
+        inside = torch.cat([torch.ones(extra).bool(), mask[i].flatten()])
+        alone = attn(x[i:i + 1, inside], (rows, columns))
+        assert_close(out[i, inside], alone[0], rtol=1e-9, atol=1e-12)
+
+
+@each_name
+@torch.no_grad()
+def test_padding_vanishes_in_a_body(name):
+    images = torch.zeros(2, 3, 64, 96, dtype=torch.float64)
+    images[0, :, :40, :57], images[1] = torch.randn(3, 40, 57), torch.randn(3, 64, 96)
+    model = build('xcit', name, mask_padding=True, with_cls_token=True).eval().double()
+    for padded, alone in zip(tensors(model(images)), tensors(model(images[:1, :, :40, :57]))):
+        h, w = (*alone.shape, 1, 1)[2:4] if alone.dim() == 4 else (None, None)
+        assert_close(padded[:1, :, :h, :w] if h else padded[:1], alone, rtol=1e-9, atol=1e-12)
+
+
+@each_body
+@torch.no_grad()
+def test_attention_is_what_is_exchanged(body):
+    """The results differ; all else has the same parameters."""
+    models = [build(body, name).eval() for name in NAMES]
+    x = torch.randn(1, 3, 64, 64)
+    outs = torch.stack([model(x)[-1].flatten() for model in models])
+    assert (torch.cdist(outs, outs) + torch.eye(len(outs)) > 1e-6).all()
+    rest = [{name for name in model.state_dict() if '.attn.' not in name} for model in models]
+    assert all(names == rest[0] for names in rest)
+
+
+def test_one_for_each_stage():
+    soft, softmax = dict(type='SOFTAttention', sampling='avg_pool'), dict(type='mmsoft.SoftmaxAttention')
+    attention = [softmax, soft, dict(type='EfficientAttention'), softmax]
+    model = SOFT('tiny', attention=attention)
+    assert [type(stage.blocks[0].attn).__name__ for stage in model.stages] == [
+        'SoftmaxAttention', 'SOFTAttention', 'EfficientAttention', 'SoftmaxAttention']
+    with pytest.raises(ValueError, match='each of the 4 stages; got 2'):
+        SOFT('tiny', attention=[soft, soft])
+
+
+def test_one_file_is_enough():
+    """An attention that is registered outside of the package."""
+
+    @MODELS.register_module()
+    class MeanAttention(MultiheadAttention):
+
+        def product(self, q, k, v, mask=None):
+            return v.mean(2, keepdim=True).expand_as(q)
+
+    try:
+        for body in BODIES:
+            outs = build(body, 'MeanAttention')(torch.rand(1, 3, 64, 64))
+            assert all(out.isfinite().all() for out in outs)
+    finally:
+        MODELS.module_dict.pop('MeanAttention')
+
+
+@pytest.mark.parametrize('attention, words', [
+    (dict(type='LinearAttention'), "no attention 'LinearAttention'; choose one of EfficientAttention, Gaussian"),
+    (dict(type='SOFTAttention', magic=1), "SOFTAttention: .*unexpected keyword argument 'magic'"),
+    (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
+    (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
+    (dict(), 'there is no attention None'),
+], ids=str)
+def test_what_is_wrong_is_said(attention, words):
+    with pytest.raises(ValueError, match=words):
+        SOFT('tiny', attention=attention)
+
+
+def inputs(channels=32, tokens=60):
+    torch.manual_seed(0)
+    return torch.randn(2, tokens, channels, dtype=torch.float64)
+
+
+def heads(x):
+    return x.unflatten(2, (2, -1)).transpose(1, 2)
+
+
+@pytest.mark.parametrize('attention, product', [
+    (SoftmaxAttention, lambda q, k, v: (q @ k.mT / q.size(-1)**0.5).softmax(-1) @ v),
+    (EfficientAttention, lambda q, k, v: (q.softmax(-1) @ k.softmax(-2).mT) @ v),
+    (SimAAttention, lambda q, k, v: (q / q.abs().sum(-2, keepdim=True)) @ (k / k.abs().sum(-2, keepdim=True)).mT @ v),
+])
+@torch.no_grad()
+def test_products(attention, product):
+    attn, x = attention(Site(32, 2, (6, 10))).double(), inputs()
+    q, k, v = (heads(t) for t in nn.functional.linear(x, attn.qkv.weight, attn.qkv.bias).chunk(3, -1))
+    assert_close(attn(x, (6, 10)), attn.proj(product(q, k, v).transpose(1, 2).flatten(2)))
+
+
+@torch.no_grad()
+def test_exact_gaussian_attention():
+    attn, x = GaussianAttention(Site(32, 2, (6, 10))).double(), inputs()
+    q, v = heads(attn.query(x)), heads(attn.value(x))
+    kernel = (-torch.cdist(q, q).square() / (2 * 16**0.5)).exp()
+    assert_close(attn(x, (6, 10)), attn.proj((kernel @ v).transpose(1, 2).flatten(2)))
+
+
+@torch.no_grad()
+def test_soft_attention_approximates_the_exact_one():
+    """With all queries as bottleneck tokens, no LayerNorm or GELU on them and no convolution, it is the exact one."""
+    torch.manual_seed(0)
+    soft = SOFTAttention(Site(32, 2, (6, 10)), norm=False, sampling='biased', newton_iterations=40).double()
+    exact = GaussianAttention(Site(32, 2, (6, 10))).double()
+    exact.load_state_dict(soft.state_dict(), strict=False)
+    soft.bottleneck.norm = soft.bottleneck.act = nn.Identity()
+    nn.init.zeros_(soft.conv.weight)
+    for linear in (soft.query, exact.query):
+        linear.weight.data = 9 * torch.eye(32, dtype=torch.float64)  # tokens far apart: the ridge of 0.01 is all that differs
+    x = inputs()
+    assert_close(soft(x, (6, 10)), exact(x, (6, 10)), rtol=0.02, atol=0.02)
+
+
+@torch.no_grad()
+def test_names_of_release_0_1_still_load():
+    """Which knew CvT's projections without the ``qkv`` around them."""
+    attn = SoftmaxAttention(Site(32, 2, (6, 10), project=ConvQKV))
+    old = {name.replace('qkv.', ''): torch.ones_like(t) for name, t in attn.state_dict().items()}
+    attn.load_state_dict(old)
+    assert torch.equal(attn.qkv.k.proj.weight, old['k.proj.weight'])
