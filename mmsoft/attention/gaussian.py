@@ -3,7 +3,7 @@ from typing import Optional, Tuple
 
 from torch import Tensor, nn
 
-from mmsoft.ops import gaussian_product
+from mmsoft.ops import gaussian_attention
 from mmsoft.registry import MODELS
 from .base import Attention, Site
 
@@ -26,5 +26,4 @@ class GaussianAttention(Attention):
     def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (self.query(x), self.value(x)))
-        q = q * self.scale
-        return self.proj(gaussian_product(q, q, v).transpose(1, 2).flatten(2))
+        return self.proj(gaussian_attention(q * self.scale, v).transpose(1, 2).flatten(2))
