@@ -5,7 +5,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 # Elements of the wide intermediate at a time, in evaluation on a CPU: a run of tokens that stays in cache.
-RUN_ELEMENTS = 2**20
+RUN_ELEMENTS = 2**19
 
 
 class FFN(BaseModule):

@@ -288,3 +288,46 @@ def test_first_gamma(arch, gamma):
 def test_errors(backbone, kwargs, message):
     with pytest.raises(ValueError, match=message):
         small(backbone, **kwargs)
+
+
+@pytest.mark.parametrize('backbone', [SimADeiT, SimACvT, SimAXCiT])
+def test_class_tokens_that_do_not_exist(backbone):
+    with pytest.raises(ValueError, match='needs the last output, 2'):
+        small(backbone, out_indices=(0, 1), with_cls_token=True)
+
+
+@EACH
+def test_frozen_stages_that_do_not_exist(backbone):
+    with pytest.raises(ValueError, match='between -1 and 3; got 99'):
+        small(backbone, frozen_stages=99)
+
+
+@EACH
+def test_out_channels_are_a_list(backbone):
+    model = small(backbone)
+    assert model.out_channels == [out.size(1) for out in model(torch.rand(1, 3, 64, 64))]
+
+
+@torch.no_grad()
+def test_deit_with_softmax_is_deit():
+    """Against mmpretrain's, whose weights have other names."""
+    torch.manual_seed(0)
+    theirs = MMENGINE_MODELS.build(
+        dict(type='mmpretrain.VisionTransformer', arch='deit-small', out_type='cls_token', norm_cfg=dict(
+            type='LN', eps=1e-6)))
+    theirs.eval()
+    for parameter in theirs.parameters():
+        parameter.normal_(std=0.05)
+    ours = SimADeiT(attention=dict(type='SoftmaxAttention'), out_type='cls_token').eval()
+
+    def rename(name):
+        if name.startswith('ln1'):
+            return name.replace('ln1', 'norm')
+        name = name.replace('patch_embed.projection', 'patch_embed')
+        if name.startswith('layers.'):
+            name = name.replace('layers.', 'blocks.', 1).replace('ln1', 'norm1').replace('ln2', 'norm2')
+        return name
+
+    ours.load_state_dict({rename(name): tensor for name, tensor in theirs.state_dict().items()})
+    x = torch.randn(2, 3, 224, 224)
+    assert_close(ours(x)[0], theirs(x)[0], rtol=1e-4, atol=1e-4)

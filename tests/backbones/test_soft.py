@@ -258,3 +258,72 @@ def test_layer_depths_run_from_the_stem_to_the_head():
 def test_invalid_arguments(options, words):
     with pytest.raises(ValueError, match=words):
         SOFT(**{'arch': NANO, **options})
+
+
+@torch.no_grad()
+def test_an_averaged_teacher_in_evaluation_is_up_to_date():
+    """Averaged through ``.data``, which leaves no trace, and called at one size without ``eval()`` in between."""
+    teacher, student, x = build().eval(), build().eval(), images()
+    for parameter in student.parameters():
+        parameter.normal_(std=0.3)
+    for _ in range(3):
+        teacher(x)
+        for mine, theirs in zip(teacher.parameters(), student.parameters()):
+            mine.data.mul_(0.5).add_(theirs.data, alpha=0.5)
+    fresh = build().eval()
+    fresh.load_state_dict(teacher.state_dict())
+    assert_close(teacher(x), fresh(x), tolerance=0)
+
+
+@pytest.mark.parametrize('options, words', [
+    (dict(arch={name: value[:2] for name, value in NANO.items()}, out_type='cls_token'), 'fourth stage'),
+    (dict(arch={name: value[:3] for name, value in NANO.items()}, out_indices=2, with_cls_token=True), 'fourth stage'),
+    (dict(out_indices=(0, 2), with_cls_token=True), 'needs the last output, 3'),
+    (dict(arch=dict(NANO, depth=[1])), 'may have sampling_ratios, kernel_sizes; got'),
+], ids=str)
+def test_class_tokens_that_do_not_exist(options, words):
+    with pytest.raises(ValueError, match=words):
+        build(**options)
+
+
+@pytest.mark.parametrize('options', [dict(), dict(bottleneck='fixed', bottleneck_size=3)], ids=['ratio', 'fixed'])
+def test_memory_that_recomputing_blocks_frees(options):
+    """Bytes that the graph keeps for the backward pass of one stage with many bottleneck tokens."""
+
+    def kept(with_cp):
+        model = build(arch=dict(embed_dims=[32], num_heads=[1], depths=[6]), out_indices=0, with_cp=with_cp, **options)
+        storages = {}
+
+        def pack(tensor):
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        x = images(1, 160, 160)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out, = model.train()(x)
+        own = sum(p.untyped_storage().nbytes() for p in model.parameters())
+        out.sum().backward()
+        return sum(storages.values()) - own
+
+    one_block = 1600 * 32 * 4 * 4  # of the FFN's intermediate alone
+    assert kept(True) < kept(False) - 5 * one_block
+
+
+@pytest.mark.parametrize('options', [dict(), dict(bottleneck='fixed', bottleneck_size=3)], ids=['ratio', 'fixed'])
+def test_deterministic_algorithms(options):
+    """What has no deterministic gradient on a GPU is not used at all: resizing and pooling are products."""
+    model = build(**options).train()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        gradients(model, images(1, 96, 160))
+    names = {event.key for event in profile.key_averages()}
+    assert not {name for name in names if 'upsample' in name and 'backward' in name or 'adaptive' in name}
+
+
+def test_a_copy_is_a_copy():
+    import copy
+    import pickle
+    model, x = build().eval(), images()
+    with torch.no_grad():
+        want = model(x)
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert_close(twin(x), want, tolerance=0)
