@@ -22,9 +22,10 @@ class LocalPatchInteraction(BaseModule):
 
     def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU'), norm_cfg: dict = dict(type='BN')) -> None:
         super().__init__()
+        # First of all: mmcv's fuse_conv_bn folds a norm into the convolution named before it, activation or not.
+        self.norm = build_norm_layer(norm_cfg, embed_dims)[1]
         self.conv1 = nn.Conv2d(embed_dims, embed_dims, 3, padding=1, groups=embed_dims)
         self.act = build_activation_layer(act_cfg)
-        self.norm = build_norm_layer(norm_cfg, embed_dims)[1]
         self.conv2 = nn.Conv2d(embed_dims, embed_dims, 3, padding=1, groups=embed_dims)
 
     def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:

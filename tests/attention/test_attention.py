@@ -1,6 +1,7 @@
 """Every attention in every body: what the protocol promises, whoever wrote the attention."""
 import pytest
 import torch
+from mmcv.cnn import fuse_conv_bn
 from torch import nn
 from torch.testing import assert_close
 
@@ -98,6 +99,20 @@ def test_padding_vanishes_in_a_body(name):
     for padded, alone in zip(tensors(model(images)), tensors(model(images[:1, :, :40, :57]))):
         h, w = (*alone.shape, 1, 1)[2:4] if alone.dim() == 4 else (None, None)
         assert_close(padded[:1, :, :h, :w] if h else padded[:1], alone, rtol=1e-9, atol=1e-12)
+
+
+@each_body
+@torch.no_grad()
+def test_norms_can_be_folded(body):
+    """As mmcv's ``fuse_conv_bn`` does, which only looks at the order in which modules were made."""
+    model = build(body, 'SimAAttention').eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for tensor in (module.weight, module.bias, module.running_mean, module.running_var):
+                nn.init.uniform_(tensor, 0.5, 2)
+    x = torch.randn(2, 3, 64, 96)
+    want = model(x)
+    assert_close(fuse_conv_bn(model)(x), want, rtol=1e-3, atol=1e-4)
 
 
 @each_body
