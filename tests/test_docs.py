@@ -1,0 +1,43 @@
+"""What the pages say of the package is so."""
+import re
+from pathlib import Path
+
+import mmsoft
+import mmsoft.attention
+from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.registry import MODELS
+
+ROOT = Path(__file__).parent.parent
+DESIGN = (ROOT / 'docs/design.md').read_text()
+
+
+def test_every_folder_is_explained():
+    package = Path(mmsoft.__file__).parent
+    folders = {path.name for path in package.iterdir() if (path / '__init__.py').exists()}
+    table = DESIGN[DESIGN.index('| `mmsoft/`'):DESIGN.index('`configs/_base_/`')]
+    assert folders == set(re.findall(r'`(\w+)/`', table)) - {'mmsoft'}
+    for row in table.splitlines():
+        named = re.findall(r'`(\w+)/`', row)[:1]
+        assert all((package / named[0] / file).exists() for file in re.findall(r'`(\w+\.py)`', row))
+
+
+def test_every_attention_is_named():
+    public = {name for name in mmsoft.attention.__all__ if name.endswith('Attention')}
+    assert public - {'SimAClassAttention', 'MultiheadAttention', 'Attention'} <= set(re.findall(r'\w+Attention', DESIGN))
+
+
+def test_the_new_attention_works_as_written():
+    code = re.search(r'## A new attention.*?```python\n(.*?)```', DESIGN, re.S).group(1)
+    try:
+        exec(code, {})
+        for body in (SOFT, SimADeiT, SimAXCiT, SimACvT):
+            assert any(type(module).__name__ == 'MeanAttention' for module in body(
+                attention=dict(type='MeanAttention')).modules())
+    finally:
+        MODELS.module_dict.pop('MeanAttention', None)
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / 'README.md', *(ROOT / 'docs').glob('*.md')):
+        for target in re.findall(r'\]\(([^)#\s]+)', page.read_text()):
+            assert '://' in target or (page.parent / target).exists(), f'{page.name}: {target}'
