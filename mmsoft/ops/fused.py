@@ -8,7 +8,7 @@ vanishes that differentiates softmax's division.
 
 Tokens are of shape (B, h, n, d) and (B, h, m, d), values of (B, h, m, c).
 """
-from typing import Tuple
+from typing import List, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ def forward(x: Tensor, y: Tensor, b: Tensor, parts: int = 0) -> Tensor:
         Tensor: Shape (B, h, n, c).
     """
     heads, width = x.size(1), b.size(-1)
-    x, y, b = _aligned(x, y, b)
+    (x, y), (b, ) = _aligned((x, y), (b, ))
     parts = parts or _parts(x, x.size(-2), y.size(-2))
     if parts > 1:
         x, y, b = _repeat(x, parts), _cut(y, parts), _cut(b, parts)
@@ -71,7 +71,7 @@ def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor, parts: int = 0) -> T
     Arguments are those of :func:`forward`, but that ``parts`` are of the rows.
     """
     (heads, n, d), c = x.shape[1:], b.size(-1)
-    x, y, b, grad = _aligned(x, y, b, grad)
+    (x, y), (b, grad) = _aligned((x, y), (b, grad))
     parts = parts or _parts(x, y.size(-2), n)
     if parts > 1:
         x, grad, y, b = _cut(x, parts), _cut(grad, parts), _repeat(y, parts), _repeat(b, parts)
@@ -110,19 +110,20 @@ def _bias(mask: Tensor, x: Tensor) -> Tensor:
 
 
 def _half_norms(x: Tensor) -> Tensor:
-    return x.square().sum(-1) * 0.5
+    return x.detach().square().sum(-1) * 0.5
 
 
-def _aligned(*tensors: Tensor) -> Tuple[Tensor, ...]:
-    """The same width for all, filled up with zeros, and channels next to each other; on a GPU multiples of 4."""
-    multiple = 1 if tensors[0].device.type == 'cpu' else 4
-    width = max(t.size(-1) for t in tensors)
-    width += -width % multiple
-    return tuple(_dense(F.pad(t, (0, width - t.size(-1))) if t.size(-1) < width else t) for t in tensors)
+def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor]]:
+    """The same width for all, filled up with zeros, on a GPU a multiple of 4, and channels next to each other.
 
-
-def _dense(x: Tensor) -> Tensor:
-    return x if x.device.type == 'cpu' and x.stride(-1) == 1 else x.contiguous()
+    Heads are the second dimension of tokens, but the third of values and gradients, which linear layers make: neither
+    is copied.
+    """
+    width = max(t.size(-1) for t in (*tokens, *values))
+    width += 0 if tokens[0].device.type == 'cpu' else -width % 4
+    tokens, values = ([F.pad(t, (0, width - t.size(-1))) if t.size(-1) < width else t for t in group]
+                      for group in (tokens, values))
+    return [t.contiguous() for t in tokens], [t.transpose(1, 2).contiguous().transpose(1, 2) for t in values]
 
 
 def _parts(x: Tensor, short: int, long: int) -> int:

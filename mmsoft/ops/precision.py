@@ -29,8 +29,8 @@ def at_least_float32(function: Callable) -> Callable:
 
 
 def no_autocast(device_type: str):
-    """Context in which autocast is off; on devices that torch has no autocast for, one that does nothing."""
-    if _has_autocast(device_type):
+    """Context in which autocast is off; where it is off already, or unknown to torch, one that does nothing."""
+    if autocasts(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
 
@@ -64,10 +64,12 @@ def _eleven_bits(x: Tensor) -> Tensor:
     return (x.contiguous().view(torch.int32) & -2**13).view(torch.float32)
 
 
-def _has_autocast(device_type: str) -> bool:
-    if hasattr(torch.amp, 'is_autocast_available'):  # torch 2.4
-        return torch.amp.is_autocast_available(device_type)
-    return device_type in ('cpu', 'cuda', 'xpu')
+def autocasts(device_type: str) -> bool:
+    """Whether autocast is on; not sure before torch 2.4, and yes then."""
+    asks = hasattr(torch.amp, 'is_autocast_available')  # since torch 2.4
+    if device_type not in ('cpu', 'cuda', 'xpu') and not (asks and torch.amp.is_autocast_available(device_type)):
+        return False
+    return not asks or torch.is_autocast_enabled(device_type)
 
 
 def _promote(value):
