@@ -1,6 +1,5 @@
 """SimA's backbones: parity with the published networks, and what every backbone promises."""
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from reference_sima import cvt, deit, xcit
+from reference_weights import reference_images, reference_state_dict, reference_tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
 
@@ -15,9 +15,6 @@ from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint.sima import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
 
 DATA = Path(__file__).parents[1] / 'data'
-sys.path.insert(0, str(DATA))
-from reference_weights import reference_images, reference_state_dict, reference_tensor  # noqa: E402
-
 FAMILIES = {SimAXCiT: SIMA_XCIT, SimADeiT: SIMA_DEIT, SimACvT: SIMA_CVT}
 XCIT = dict(embed_dims=32, num_heads=2, depth=3, patch_size=8, gamma=1., norm_tokens=True)
 SMALL = {
@@ -57,21 +54,25 @@ def published_weights(model):
 
 @torch.no_grad()
 def outputs(model, head, images):
-    *maps, (last, cls) = model(images.double())
+    *maps, (last, cls) = model(images.to(head[0]))
     return [*maps, last], cls, torch.nn.functional.linear(cls, *head)
 
 
+@pytest.mark.parametrize('device', ['cpu', pytest.param('cuda', marks=pytest.mark.cuda)])
+@pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize('batch, height, width, seed', [(2, 224, 224, 1), (1, 160, 224, 2)])
-def test_fixture(batch, height, width, seed):
+def test_fixture(batch, height, width, seed, dtype, device, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, 'allow_tf32', False)
     fixture = np.load(DATA / 'sima_tiny_12_p16.npz')
     model = SimAXCiT('tiny-12-p16', with_cls_token=True)
     model, head = load_published(model, reference_state_dict(DATA / 'sima_tiny_12_p16.keys.json'))
+    model, head = model.to(device, dtype), [t.to(device, dtype) for t in head]
     maps, cls, logits = outputs(model, head, reference_images(batch, height, width, seed))
     found = {f'block{i}': out[:, ::16] for i, out in zip((3, 5, 7, 11), maps)}
     found.update(cls=cls, logits=logits[:, ::10])
     for name, tensor in found.items():
         expected = torch.from_numpy(fixture[f'{batch}x{height}x{width}s{seed}/{name}']).double()
-        assert_close(tensor, expected, rtol=0, atol=1e-4, msg=name)
+        assert_close(tensor.cpu().double(), expected, rtol=0, atol=1e-4 if dtype == torch.float64 else 1e-3, msg=name)
 
 
 @pytest.mark.parametrize('height, width', [(224, 224), (192, 320)])
