@@ -2,8 +2,8 @@
 
 A FLOP is a multiply-accumulate, as in fvcore. The handles count the products that an operator stands for, whatever
 route it takes on the machine at hand: the kernel products are counted as two products each, and the inverse as the
-faithful Newton–Raphson iteration of the published networks, 2 m³ a step, even where it is replaced by a solve, a Krylov
-space or its closed form. The papers' figures leave the inverse out, so it is an entry of its own.
+faithful Newton–Raphson iteration of the published networks, 2 m³ a step, even where it is replaced by a rational
+approximation or its closed form. The papers' figures leave the inverse out, so it is an entry of its own.
 """
 import typing
 from collections import Counter
