@@ -1,11 +1,16 @@
 from .base import Attention, MultiheadAttention, Site, build_attention
+from .cosformer import CosFormerAttention
 from .efficient import EfficientAttention
 from .gaussian import GaussianAttention
+from .linformer import LinformerAttention
+from .nystromformer import NystromformerAttention
+from .performer import PerformerAttention
 from .sima import SimAAttention, SimAClassAttention
 from .soft import SOFTAttention
 from .softmax import SoftmaxAttention
 
 __all__ = [
-    'Attention', 'EfficientAttention', 'GaussianAttention', 'MultiheadAttention', 'SOFTAttention', 'SimAAttention',
+    'Attention', 'CosFormerAttention', 'EfficientAttention', 'GaussianAttention', 'LinformerAttention',
+    'MultiheadAttention', 'NystromformerAttention', 'PerformerAttention', 'SOFTAttention', 'SimAAttention',
     'SimAClassAttention', 'Site', 'SoftmaxAttention', 'build_attention'
 ]

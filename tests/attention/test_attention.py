@@ -155,7 +155,7 @@ def test_one_file_is_enough():
 
 
 @pytest.mark.parametrize('attention, words', [
-    (dict(type='LinearAttention'), "no attention 'LinearAttention'; choose one of EfficientAttention, Gaussian"),
+    (dict(type='LinearAttention'), "no attention 'LinearAttention'; choose one of CosFormerAttention, EfficientAttention, Gaussian"),
     (dict(type='SOFTAttention', magic=1), "SOFTAttention: .*unexpected keyword argument 'magic'"),
     (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
     (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),

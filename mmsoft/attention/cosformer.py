@@ -1,0 +1,50 @@
+"""CosFormer: ReLU in place of exponentials, with or without a cosine of positions."""
+import math
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from mmsoft.layers import LinearQKV
+from mmsoft.registry import MODELS
+from .base import Attention, Site
+
+
+@MODELS.register_module()
+class CosFormerAttention(Attention):
+    r""":math:`\phi(q)(\phi(k)^\top v)` divided by :math:`\phi(q) \sum_j \phi(k_j)`, with φ = ReLU (2202.08791, Eq. 8).
+
+    With ``reweight``, each weight is multiplied by :math:`\cos(i - i') \cos(j - j')` of the tokens' rows and columns,
+    which run from 0 to π/2 over the map, as SimA extends CosFormer to images (2206.08898, App. A.3): four products
+    instead of one. Class tokens stand at the first row and column. Convolutional projections of a body are not used.
+
+    Args:
+        site (Site): The place it is made for.
+        reweight (bool): With the cosines. Defaults to False, as in SimA's Table 2.
+        eps (float): Least sum of weights that is divided by.
+    """
+
+    def __init__(self, site: Site, reweight: bool = False, eps: float = 1e-6) -> None:
+        super().__init__(site)
+        self.reweight = reweight
+        self.eps = eps
+        self.qkv = LinearQKV(site.dims, site.heads)
+        self.proj = nn.Linear(site.dims, site.dims)
+
+    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`Attention`."""
+        q, k, v = self.qkv(x, hw)
+        q, k = q.relu(), k.relu()
+        if self.reweight:
+            waves = _waves(hw, x.size(1) - hw[0] * hw[1], x)
+            q, k = ((t.unsqueeze(-2) * waves).flatten(-2) for t in (q, k))
+        sums = (q @ k.sum(-2).unsqueeze(-1)).clamp(min=self.eps)
+        return self.proj((q @ (k.transpose(-2, -1) @ v) / sums).transpose(1, 2).flatten(2))
+
+
+def _waves(hw: Tuple[int, int], extra: int, like: Tensor) -> Tensor:
+    """The four products of cosine and sine of row and column, for each token: (extra + H' · W', 4, 1)."""
+    angles = (torch.arange(n, dtype=like.dtype, device=like.device) * (math.pi / 2 / n) for n in hw)
+    rows, columns = (torch.stack([angle.cos(), angle.sin()], dim=-1) for angle in angles)
+    waves = (rows[:, None, :, None] * columns[None, :, None, :]).flatten(0, 1).flatten(1)
+    return torch.cat([waves[:1].expand(extra, -1), waves]).unsqueeze(-1)

@@ -1,0 +1,45 @@
+"""Linformer: keys and values of fewer tokens, at SOFT's ratio."""
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmsoft.layers import to_map, to_tokens
+from mmsoft.registry import MODELS
+from .base import Attention, Site
+
+
+@MODELS.register_module()
+class LinformerAttention(Attention):
+    r""":math:`\mathrm{softmax}(q (E k)^\top / \sqrt d) \, F v` with E = F (2006.04768, Eq. 7), at any size of the image.
+
+    SOFT compares with Linformer at its own ratio and calls PVT's spatial reduction a special case of it (2110.11945,
+    Sec. 4.2). So E is a convolution whose kernel and stride are the ratio, one d → d filter bank for all heads as in
+    SOFT's bottleneck, with a LayerNorm behind it as in PVT: the parameters of its Table 1. Class tokens are not reduced.
+    Convolutional projections of a body are not used.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.ratio = site.ratio
+        head_dims = site.dims // site.heads
+        self.reduce = nn.Conv2d(head_dims, head_dims, site.ratio, site.ratio, bias=False)
+        self.norm = nn.LayerNorm(site.dims)
+        self.q = nn.Linear(site.dims, site.dims)
+        self.kv = nn.Linear(site.dims, 2 * site.dims)
+        self.proj = nn.Linear(site.dims, site.dims)
+
+    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`Attention`."""
+        q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        k, v = self.kv(self._reduced(x, hw)).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    def _reduced(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
+        """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that reach over the map."""
+        extra = x.size(1) - hw[0] * hw[1]
+        heads = to_map(x[:, extra:], hw).unflatten(1, (self.num_heads, -1)).flatten(0, 1)
+        heads = F.pad(heads, (0, -hw[1] % self.ratio, 0, -hw[0] % self.ratio), mode='replicate')
+        tokens = to_tokens(self.reduce(heads).unflatten(0, (x.size(0), self.num_heads)).flatten(1, 2))
+        return torch.cat([x[:, :extra], self.norm(tokens)], dim=1)

@@ -1,0 +1,63 @@
+"""Nyströmformer: softmax attention by the Nyström method."""
+from typing import Optional, Tuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmsoft.layers import LinearQKV, to_map, to_tokens
+from mmsoft.ops.precision import at_least_float32
+from mmsoft.registry import MODELS
+from .base import Attention, Site
+
+
+@MODELS.register_module()
+class NystromformerAttention(Attention):
+    r""":math:`\rho(q \tilde k^\top) \, \rho(\tilde q \tilde k^\top)^+ \, \rho(\tilde q k^\top) \, v` (2102.03902, Eq. 13).
+
+    ρ is the softmax over rows. Landmarks are means of windows of the map, as SOFT compares it (2110.11945, Sec. 4.2);
+    windows at the right and bottom are cut off where the ratio does not divide the map. The pseudoinverse takes the six
+    steps of the original. Class tokens attend and are attended to, but are in no window. Convolutional projections of a
+    body are not used.
+
+    Args:
+        site (Site): The place it is made for.
+        iterations (int): Steps of the pseudoinverse.
+    """
+
+    def __init__(self, site: Site, iterations: int = 6) -> None:
+        super().__init__(site)
+        self.ratio = site.ratio
+        self.iterations = iterations
+        self.qkv = LinearQKV(site.dims, site.heads)
+        self.proj = nn.Linear(site.dims, site.dims)
+
+    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`Attention`."""
+        q, k, v = self.qkv(x, hw)
+        q, k = (t * q.size(-1)**-0.25 for t in (q, k))
+        landmarks_q, landmarks_k = (self._landmarks(t, hw) for t in (q, k))
+        return self.proj(nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations).transpose(1, 2).flatten(2))
+
+    def _landmarks(self, tokens: Tensor, hw: Tuple[int, int]) -> Tensor:
+        tokens = tokens[:, :, tokens.size(2) - hw[0] * hw[1]:].flatten(0, 1)
+        means = F.avg_pool2d(to_map(tokens, hw), self.ratio, ceil_mode=True)
+        return to_tokens(means).unflatten(0, (-1, self.num_heads))
+
+
+@at_least_float32
+def nystrom_product(q: Tensor, k: Tensor, v: Tensor, landmarks_q: Tensor, landmarks_k: Tensor,
+                    iterations: int) -> Tensor:
+    """Of (B, h, n, d), (B, h, n, d), (B, h, n, c) and twice (B, h, m, d), all scaled: (B, h, n, c)."""
+    kernel = (landmarks_q @ landmarks_k.transpose(-2, -1)).softmax(-1)
+    values = (landmarks_q @ k.transpose(-2, -1)).softmax(-1) @ v
+    return (q @ landmarks_k.transpose(-2, -1)).softmax(-1) @ (pseudoinverse(kernel, iterations) @ values)
+
+
+def pseudoinverse(matrix: Tensor, iterations: int = 6) -> Tensor:
+    """Iteration of 2102.03902, Eq. 11, from a start that suits each matrix of (..., m, m) by itself."""
+    rows, columns = (matrix.abs().sum(dim).amax(-1)[..., None, None] for dim in (-1, -2))
+    inverse = matrix.transpose(-2, -1) / (rows * columns)
+    for _ in range(iterations):
+        product = matrix @ inverse
+        inverse = 0.25 * (13 * inverse - inverse @ (15 * product - product @ (7 * product - product @ product)))
+    return inverse

@@ -1,0 +1,59 @@
+"""Performer: softmax attention by positive random features."""
+import math
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from mmsoft.ops.precision import at_least_float32
+from mmsoft.registry import MODELS
+from .base import MultiheadAttention, Site
+
+
+@MODELS.register_module()
+class PerformerAttention(MultiheadAttention):
+    r""":math:`\phi(q) (\phi(k)^\top v)` divided by :math:`\phi(q) \sum_j \phi(k_j)` (FAVOR+, 2009.14794, Sec. 2.3).
+
+    :math:`\phi(x)_i = r^{-1/2} \exp(\omega_i \cdot x - \frac12 \|x\|^2)` with orthogonal Gaussian ω, drawn once and kept in
+    the checkpoint.
+
+    Args:
+        site (Site): The place it is made for.
+        num_features (int, optional): r. Defaults to the usual d ln d of a head's d channels.
+    """
+
+    takes_mask = True
+
+    def __init__(self, site: Site, num_features: Optional[int] = None) -> None:
+        super().__init__(site)
+        head_dims = site.dims // site.heads
+        features = num_features or max(1, int(head_dims * math.log(head_dims)))
+        self.register_buffer('features', orthogonal_gaussian(features, head_dims))
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`MultiheadAttention`."""
+        return performer_product(q, k, v, self.features, mask)
+
+
+@at_least_float32
+def performer_product(q: Tensor, k: Tensor, v: Tensor, features: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+    """Of (B, h, n, d), (B, h, m, d), (B, h, m, c), features (r, d) and keys that take part (B, m): (B, h, n, c)."""
+    log_q, log_k = (_log_features(t * t.size(-1)**-0.25, features) for t in (q, k))
+    if mask is not None:
+        log_k = log_k.masked_fill(~mask[:, None, :, None], float('-inf'))
+    # Factors that the quotient does not see keep the exponentials in range.
+    phi_q = (log_q - log_q.amax(-1, keepdim=True)).exp()
+    phi_k = (log_k - log_k.amax((-2, -1), keepdim=True)).exp()
+    sums = (phi_q @ phi_k.sum(-2).unsqueeze(-1)).clamp(min=torch.finfo(phi_q.dtype).tiny)
+    return (phi_q @ (phi_k.transpose(-2, -1) @ v)) / sums
+
+
+def orthogonal_gaussian(features: int, dims: int) -> Tensor:
+    """Vectors of shape (features, dims), orthogonal in groups of ``dims``, as long as Gaussian ones."""
+    q, r = torch.linalg.qr(torch.randn(-(-features // dims), dims, dims))
+    q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # without it, some directions would be more likely
+    return q.transpose(-2, -1).flatten(0, 1)[:features] * torch.randn(features, dims).norm(dim=1, keepdim=True)
+
+
+def _log_features(x: Tensor, features: Tensor) -> Tensor:
+    return x @ features.to(x.dtype).transpose(0, 1) - x.square().sum(-1, keepdim=True) / 2
