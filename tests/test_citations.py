@@ -50,7 +50,7 @@ def test_places_in_the_documentation_are_known(path):
 def test_a_config_names_the_table_and_the_score_of_its_metafile(name):
     docstring, model = text(ROOT / f'configs/{name}.py').split('"""')[1], PUBLISHED[name]
     (paper, place), = cited(docstring)
-    assert f'{paper}, {place}' == model['Printed In']
+    assert f'arXiv {paper}, {place}' == model['Printed In']
     _, configs = PAPERS[paper][place]
     assert any(fnmatch(name, pattern) for pattern in configs.split())
     scores = {SCORES[key]: float(value) for key, value in re.findall(rf'({"|".join(SCORES)}) ([\d.]+\d)', docstring)}
