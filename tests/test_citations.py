@@ -32,7 +32,8 @@ def cited(passage):
     return [(match[1], place) for match in CITATION.finditer(passage) for place in (match[2], match[3]) if place]
 
 
-@pytest.mark.parametrize('path', files('configs/*.py', 'configs/*/*', 'mmsoft/**/*.py', 'tests/data/recipes.yml'), ids=relative)
+@pytest.mark.parametrize(
+    'path', files('configs/*.py', 'configs/*/*', 'mmsoft/**/*.py', 'tests/data/recipes.yml'), ids=relative)
 def test_every_place_is_one_of_a_paper_and_known(path):
     passage = text(path)
     known = cited(passage)

@@ -18,7 +18,7 @@ from .tracing import exporting
 
 @at_least_float32
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) -> Tensor:
-    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (SOFT, Eq. 4).
+    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4).
 
     Args:
         x (Tensor): Tokens of shape (..., n, d).
