@@ -8,7 +8,7 @@ from typing import Dict
 
 import torch
 
-from mmsoft.utils.hosts import HOSTS
+from mmsoft.utils.hosts import HOSTS, installed
 
 
 def describe_machine(device: str = 'cpu', threads: int = 1) -> Dict[str, str]:
@@ -34,7 +34,7 @@ def describe_machine(device: str = 'cpu', threads: int = 1) -> Dict[str, str]:
         properties = torch.cuda.get_device_properties(0)
         machine['GPU'] = (f'{properties.name}, {properties.total_memory / 2**30:.0f} GiB, '
                           f'CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}')
-    found = (host.find() for host in HOSTS.values())
+    found = map(installed, HOSTS)
     machine['libraries'] = ', '.join([f'torch {torch.__version__}', *(' '.join(host) for host in found if host)])
     return machine
 

@@ -19,7 +19,7 @@ import numpy as np
 from filelock import FileLock
 from mmengine.logging import print_log
 
-from ..utils.errors import UsageError
+from ..utils import UsageError
 from . import shapes_formats as formats
 from .shapes_scene import OUTLINES, TEXTURES, draw_portrait, draw_scene
 

@@ -1,5 +1,4 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
-import sys
 from pathlib import Path
 
 import pytest
@@ -7,13 +6,11 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.runner.checkpoint import CheckpointLoader
+from published import published_state_dict, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint import CheckpointError, load_pretrained, to_mmsoft, to_published
 from mmsoft.layers import resize_pos_embed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'data'))
-from published import published_state_dict, write_timm_file  # noqa: E402
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
 FOUR_STAGES = dict(embed_dims=[32, 32, 32, 64], num_heads=[1, 1, 1, 2], depths=[1, 1, 1, 1])

@@ -8,7 +8,7 @@ import mmcv
 import numpy as np
 from PIL import Image
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 

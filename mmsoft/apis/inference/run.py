@@ -12,8 +12,8 @@ from rich.progress import track
 from torch import Tensor
 
 from mmsoft.checkpoint import read_checkpoint, select_state_dict, to_mmsoft
+from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
-from mmsoft.utils.errors import UsageError
 from ..preflight import check_checkpoint
 from .images import BrokenImage, find_images, label_names, names, read_image
 from .task import Task

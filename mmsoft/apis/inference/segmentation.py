@@ -9,7 +9,7 @@ from mmseg.structures import SegDataSample
 from mmseg.utils import get_palette
 from PIL import Image
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 from .task import Task, dump
 
 

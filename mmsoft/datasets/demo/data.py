@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, NamedTuple, Tuple
 from mmengine.config import Config
 
 from mmsoft.utils.config import LOADERS, dicts, map_dicts, type_name
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 from ..shapes import METAINFO, SEMANTIC_METAINFO
 from ..shapes_formats import coco_path, image_folder, label_folder, portrait_folder
 

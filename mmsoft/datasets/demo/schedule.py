@@ -4,8 +4,8 @@ from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config
 
+from mmsoft.utils import UsageError
 from mmsoft.utils.config import type_name
-from mmsoft.utils.errors import UsageError
 
 EPOCHS = 2
 COUNTS = ('begin', 'end', 'T_max', 'total_steps', 'step_size', 'milestones')
