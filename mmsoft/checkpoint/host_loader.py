@@ -15,8 +15,8 @@ _START = 2**24
 def load_from_local(filename: str, map_location=None) -> dict:
     """mmengine's loader of local files, which does not know ``state_dict_ema`` and ``.safetensors``.
 
-    It evaluates ``state_dict``, and those who published SOFT evaluated ``state_dict_ema``, which no hook on a model ever
-    sees. Published SOFT files, told by names that no other network has, and ``.safetensors`` files are read by
+    mmengine takes ``state_dict``, where SOFT's authors evaluate ``state_dict_ema``, which no hook of a model gets to
+    see. Published SOFT files, told by names that no other network has, and ``.safetensors`` files are read by
     :func:`read_checkpoint`; every other file by mmengine.
 
     Args:

@@ -61,8 +61,8 @@ def load_weights(file: Union[str, Path]):
         CheckpointError: If it is an archive of TorchScript, which torch before 2.6 would run (CVE-2025-32434).
     """
     if _is_torchscript(file):
-        raise CheckpointError(f'{file} holds a TorchScript program, which could run code when it is loaded, so it is not '
-                              'read; save the state dict of the model alone.')
+        raise CheckpointError(f'{file} holds a TorchScript program, which could run code when it is loaded, so it is '
+                              'not read; save the state dict of the model alone.')
     if hasattr(torch.serialization, 'safe_globals'):
         known = torch.serialization.get_safe_globals()
         with torch.serialization.safe_globals([cls for cls in _ALLOWED.values() if cls not in known]):

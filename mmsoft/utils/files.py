@@ -7,7 +7,7 @@ from typing import BinaryIO, Iterator, Union
 
 @contextmanager
 def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
-    """Opens a file that takes the place of ``path`` once it is whole; until then, and after an error, the old one stays.
+    """Opens a file that takes the place of ``path`` once it is whole; until then and after errors the old one stays.
 
     Args:
         path (str or Path): The file, in a folder that exists.
