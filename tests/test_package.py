@@ -258,6 +258,16 @@ def test_setup_says_in_one_sentence_what_is_missing(setup, python, env, sentence
     assert done.stdout.startswith(f'mmsoft setup: {sentence}') and done.stdout.count('\n') == 1
 
 
+def test_setup_says_at_which_step_it_is(tmp_path):
+    """Those that were done before are counted, and pass in silence."""
+    functions = r"/^say()/p; /^stamp()/p; /^NUMBER=/p; /^step() {/,/^}/p"
+    calls = 'step torch -- true; step mmcv -- true; step libraries -- true'
+    script = f'source <(sed -n "{functions}" tools/setup_env.sh); STAMPS={tmp_path}; touch "$(stamp mmcv)"; {calls}'
+    printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
+    assert printed == ['mmsoft setup: step 1 of 6: torch', 'mmsoft setup: step 3 of 6: libraries']
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 @pytest.mark.skipif(not (ROOT / '.venv/stamps').exists(), reason='this is not an environment of the setup script')
 def test_setup_has_nothing_to_do_twice(tmp_path):
     (tmp_path / 'pip.py').write_text('raise SystemExit("pip was called")')
