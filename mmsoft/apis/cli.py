@@ -7,6 +7,7 @@ import sys
 import warnings
 from argparse import ArgumentParser
 from functools import wraps
+from importlib import import_module
 from typing import Any, Callable
 
 from ..utils import UsageError, check_hosts
@@ -46,6 +47,19 @@ def tool(when_interrupted: str = 'Interrupted.') -> Callable[[Callable[[], Any]]
     return decorate
 
 
+def run_module(name: str, *args) -> int:
+    """Runs ``main`` of a module that is a command line itself, and imports it only now.
+
+    Args:
+        name: Name of the module.
+        *args: For its ``main``, which returns an exit code.
+
+    Returns:
+        The exit code.
+    """
+    return command_line(lambda: import_module(name).main(*args))
+
+
 def _runs(description: str, demo_data: str) -> ArgumentParser:
     """The arguments that training and testing have in common."""
     from mmengine.config import DictAction
@@ -64,7 +78,8 @@ def _runs(description: str, demo_data: str) -> ArgumentParser:
 
 def _read(parser: ArgumentParser) -> dict:
     options = vars(parser.parse_args())
-    os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank', 0)))
+    if 'local_rank' in options:
+        os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
     return options
 
 
