@@ -98,10 +98,11 @@ class _GaussianProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):
         x, y, b, out = ctx.saved_tensors
+        rows = (grad * out).sum(-1, keepdim=True)
         x, y = _centred(x, y)
         with no_autocast(x.device.type):
             dx, dy, db = _backend(x, y, b).backward(grad, x, y, b)
-        rows, columns = (grad * out).sum(-1, keepdim=True), (b * db).sum(-1, keepdim=True)
+        columns = (b * db).sum(-1, keepdim=True)
         return dx.addcmul_(rows, x, value=-1), dy.addcmul_(columns, y, value=-1), db
 
 
