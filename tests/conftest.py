@@ -1,7 +1,6 @@
 """Two threads at most, as more only get in each other's way on small tensors, and a seed before each test."""
 import os
 import random
-import warnings
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ import torch
 torch.set_num_threads(min(2, torch.get_num_threads()))
 os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
 
-with warnings.catch_warnings(record=True):  # torch has one here that passes pytest's filters
-    import mmengine.optim  # noqa: F401
+import mmsoft.utils.quiet  # noqa: F401,E402  before mmengine's runner
 
 
 def pytest_collection_modifyitems(items):

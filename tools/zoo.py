@@ -2,7 +2,12 @@
 import sys
 from pathlib import Path
 
-from mmsoft.apis.cli import run_module
+try:
+    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
+except ImportError as error:
+    sys.exit(str(error))
+
+from mmsoft.analysis.zoo_command import main  # noqa: E402
 
 if __name__ == '__main__':
-    sys.exit(run_module('mmsoft.analysis.zoo_command', Path(__file__).parent.parent))
+    sys.exit(main(Path(__file__).parent.parent))

@@ -1,153 +1,215 @@
-"""Runs contenders side by side and writes what they cost."""
-import statistics
-import time
-from dataclasses import asdict, dataclass, field
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+"""Runs contenders side by side: one process for each, all in turn, so that what slows the machine slows them all."""
+import ctypes
+import itertools
+import re
+import timeit
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mmengine.logging import print_log
+import pandas as pd
+import torch
+from mmcv.cnn import fuse_conv_bn
+from rich.progress import Progress
+from torch.utils.benchmark.utils.timer import timer
 
-from .benchmark_worker import Case, MeasurementError, Settings, Worker, preload
+from .contenders import CONTENDERS, PICTURES, build_contender
 
 Size = Tuple[int, int]
 
 
-@dataclass
-class Record:
-    """The cost of one contender on one size of images.
+class Settings(NamedTuple):
+    """How to measure: device, arithmetic (float32, tf32, bfloat16, float16), and so on."""
+    device: str = 'cpu'
+    dtype: str = 'float32'
+    compile: bool = False
+    threads: int = 1
+    batch: int = 1
 
-    Attributes:
-        model: Key of the contender.
-        size: Rows and columns of the images.
-        backward: Whether the backward pass is part of it.
-        seconds: One entry a repeat.
-        memory: Peak bytes above the weights and the images, or None if unknown.
-        flops: Multiply-accumulates of the forward pass without SOFT's inverse, on a GPU.
-        note: Why there are no figures, or fewer than asked for.
-    """
+
+class Case(NamedTuple):
+    """What to measure: keys of the contender, its weights and the picture, the picture's size, and the pass."""
     model: str
-    size: Size
+    weights: str
+    picture: str
+    height: int
+    width: int
     backward: bool
-    seconds: List[float] = field(default_factory=list)
-    memory: Optional[int] = None
-    flops: Optional[float] = None
-    note: str = ''
-
-    @property
-    def tokens(self) -> int:
-        """Tokens n of a map of stride 4."""
-        return -(-self.size[0] // 4) * -(-self.size[1] // 4)
-
-    @property
-    def median(self) -> Optional[float]:
-        return statistics.median(self.seconds) if self.seconds else None
-
-    @property
-    def spread(self) -> float:
-        """Half the range of the repeats, relative to their median."""
-        return (max(self.seconds) - min(self.seconds)) / 2 / self.median if self.seconds else 0.
-
-    def as_dict(self) -> Dict:
-        return dict(asdict(self), tokens=self.tokens, median=self.median, spread=self.spread)
 
 
 def run_benchmark(models: Sequence[str],
                   sizes: Sequence[Size],
-                  passes: Sequence[bool] = (False, True),
+                  passes: Sequence[bool],
+                  file: Path,
                   settings: Settings = Settings(),
-                  repeats: int = 5,
-                  patience: float = 30.) -> Iterator[List[Record]]:
-    """Measures contenders in turn, one size after the other, so that what slows the machine slows them all.
+                  rounds: int = 3,
+                  patience: float = 30.,
+                  checkpoint: Optional[str] = None) -> pd.DataFrame:
+    """Measures each contender with all weights and pictures that might matter to it.
 
     Args:
         models (Sequence[str]): Keys of the contenders.
-        sizes (Sequence[tuple[int, int]]): Rows and columns of the images.
+        sizes (Sequence[tuple[int, int]]): Rows and columns of the pictures.
         passes (Sequence[bool]): Whether to run backward as well, one entry a pass to measure.
-        settings (Settings): Device, dtype and so on.
-        repeats (int): Times that each contender has its turn. Defaults to 5.
-        patience (float): Seconds after which a contender has no more turns. If one run takes longer, it is the only
-            one, and larger images are left out.
+        file (Path): CSV file, read first, and written whenever one size and pass has been measured. What it holds of
+            a size and pass is not measured again.
+        settings (Settings): Device, arithmetic and so on.
+        rounds (int): Times that each case has its turn.
+        patience (float): Seconds of one run beyond which there is no other, and none of larger pictures.
+        checkpoint (str, optional): Further weights for those of SOFT that they fit.
 
-    Yields:
-        list[Record]: All records so far, whenever one size has been run.
+    Returns:
+        DataFrame: A row a run: the :class:`Case`, ``round``, ``seconds``, ``memory`` (peak bytes above weights and
+        picture, where it is known), and a ``note`` if it failed.
     """
-    preload(models)
-    records: List[Record] = []
-    impatient: Set[Tuple[str, bool]] = set()
-    groups = [(size, backward) for size in sorted(sizes, key=_area) for backward in passes]
-    weights = [_area(size) * (3 if backward else 1) for size, backward in groups]
-    start = time.monotonic()
-    for i, (size, backward) in enumerate(groups):
-        cases = [Case(model, size, backward) for model in models]
-        records += _side_by_side(cases, settings, repeats, patience, impatient)
-        left = (time.monotonic() - start) * sum(weights[i + 1:]) / sum(weights[:i + 1])
-        print_log(f'[{i + 1}/{len(groups)}] {size_name(size)} {pass_name(backward)} is done, '
-                  f'about {left / 60:.0f} minutes left')
-        yield records
+    tables = [pd.read_csv(file)] if file.exists() else []
+    done = {group for table in tables for group in zip(table.height, table.width, table.backward)}
+    groups = [(*size, backward) for size in sorted(sizes, key=_area) for backward in passes]
+    groups = [group for group in groups if group not in done]
+    workers, slow = Workers(settings), set()
+    with workers, Progress() as progress:
+        task = progress.add_task('', total=sum(map(_work, groups)))
+        for group in groups:
+            progress.update(task, description=f'{group[0]}×{group[1]}{" training" * group[2]}')
+            cases = [
+                Case(model, *condition, *group) for model in models for condition in _conditions(model, checkpoint)
+            ]
+            rows = []
+            for turn, case in itertools.product(range(rounds), cases):
+                if _who(case) not in slow:
+                    rows.append(dict(case._asdict(), round=turn, **workers.run(case)))
+                    if not rows[-1]['seconds'] < patience:
+                        slow.add(_who(case))
+                progress.advance(task, _work(group) / rounds / len(cases))
+            tables.append(pd.DataFrame(rows))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pd.concat(tables).to_csv(file, index=False)
+    return pd.concat(tables, ignore_index=True)
 
 
-def pass_name(backward: bool) -> str:
-    """What the tables call it."""
-    return 'forward + backward' if backward else 'forward'
+class Workers:
+    """A process for each contender: its memory is that of nothing else, and running out of it ends nothing else."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.context = get_context('forkserver')
+        self.context.set_forkserver_preload([__name__, 'mmsoft.backbones', 'mmdet.models', 'mmpretrain.models'])
+        self.pools: Dict[str, ProcessPoolExecutor] = {}
+
+    def run(self, case: Case) -> dict:
+        """Seconds, memory and note of one run."""
+        if case.model not in self.pools:
+            self.pools[case.model] = ProcessPoolExecutor(1, self.context)
+        try:
+            return self.pools[case.model].submit(measure, case, self.settings).result()
+        except BrokenProcessPool:
+            del self.pools[case.model]
+            return dict(seconds=float('nan'), memory=None, note='ended, out of memory if the system ended it')
+        except Exception as error:
+            return dict(seconds=float('nan'), memory=None, note=f'{type(error).__name__}: {error}'.split('\n')[0])
+
+    def __enter__(self) -> 'Workers':
+        return self
+
+    def __exit__(self, *_) -> None:
+        for pool in self.pools.values():
+            pool.shutdown()
 
 
-def size_name(size: Size) -> str:
-    """What the tables call it."""
-    return f'{size[0]}²' if size[0] == size[1] else f'{size[0]}×{size[1]}'
+def measure(case: Case, settings: Settings) -> dict:
+    """Runs a case, warm: ``seconds`` of a run, peak ``memory`` in bytes or None, and an empty ``note``."""
+    step, picture = _step(case.model, case.weights, case.backward, settings), _picture(case, settings)
+    before = _reset_peak(settings.device)
+    seconds = timeit.timeit(lambda: step(picture), timer=timer, number=1)
+    memory = None if before is None else _peak(settings.device) - before
+    more = int(0.3 / seconds)
+    if more > 1:
+        seconds = timeit.timeit(lambda: step(picture), timer=timer, number=more) / more
+    return dict(seconds=seconds, memory=memory, note='')
 
 
-def _side_by_side(cases: Sequence[Case], settings: Settings, repeats: int, patience: float,
-                  impatient: Set[Tuple[str, bool]]) -> List[Record]:
-    records, workers = [], []
+@lru_cache(maxsize=None)
+def _step(model: str, weights: str, backward: bool, settings: Settings) -> Callable:
+    """A function that runs a contender once on a picture, and has done so on a small one."""
+    torch.manual_seed(0)
+    torch.set_num_threads(settings.threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.dtype == 'tf32'
+    half = getattr(torch, settings.dtype) if settings.dtype in ('bfloat16', 'float16') else None
+    network = build_contender(model, weights)
+    network.train(backward)
+    if not backward:
+        network = fold_norms(network)
+    network = network.to(settings.device)
+    forward = torch.compile(network) if settings.compile else network
+
+    def step(picture: torch.Tensor) -> None:
+        with torch.set_grad_enabled(backward):
+            with torch.autocast(settings.device, half, enabled=half is not None):
+                outs = forward(picture)
+            if backward:
+                sum(out.float().mean() for out in outs).backward()
+        network.zero_grad(set_to_none=True)
+
+    step(torch.zeros(settings.batch, 3, 64, 64, device=settings.device))
+    return step
+
+
+@lru_cache(maxsize=2)
+def _make_picture(name: str, batch: int, height: int, width: int, device: str) -> torch.Tensor:
+    return PICTURES[name](batch, height, width).to(device)
+
+
+def _picture(case: Case, settings: Settings) -> torch.Tensor:
+    return _make_picture(case.picture, settings.batch, case.height, case.width, settings.device)
+
+
+def fold_norms(network: torch.nn.Module) -> torch.nn.Module:
+    """Folds each BatchNorm into the convolution before it, as for deployment."""
+    parts = {type(module).__name__ for module in network.modules()}
+    if 'LPI' not in parts:
+        return fuse_conv_bn(network)
+    if type(network).__name__ != 'LPI':  # mmpretrain's XCiT: mmcv would fold across the activation in it
+        for name, child in network.named_children():
+            setattr(network, name, fold_norms(child))
+    return network
+
+
+def _reset_peak(device: str) -> Optional[int]:
+    """Resident bytes, which become the peak so far; None where they cannot be measured."""
+    if device != 'cpu':
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
     try:
-        for case in cases:
-            record = Record(*case)
-            records.append(record)
-            if (case.model, case.backward) in impatient:
-                record.note = 'left out, too slow'
-                continue
-            worker = Worker(case, settings)
-            workers.append((worker, record))
-            _try(_first_run, worker, record)
-            print_log(f'    {case.model}: {_summary(record)}')
-            if record.seconds and record.seconds[0] > patience:
-                impatient.add((case.model, case.backward))
-                record.note = 'one run'
-            elif record.seconds:
-                record.seconds.clear()  # the first run warms up
-            if record.note:
-                worker.close()
-        for _ in range(repeats):
-            for worker, record in workers:
-                if not record.note and sum(record.seconds) < patience:
-                    _try(_another_run, worker, record)
-    finally:
-        for worker, _ in workers:
-            worker.close()
-    return records
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+        Path('/proc/self/clear_refs').write_text('5')
+        return _status('VmRSS')
+    except OSError:
+        return None
 
 
-def _first_run(worker: Worker, record: Record) -> None:
-    seconds, record.memory, record.flops = worker.first_run()
-    record.seconds.append(seconds)
+def _peak(device: str) -> int:
+    return torch.cuda.max_memory_allocated() if device != 'cpu' else _status('VmHWM')
 
 
-def _another_run(worker: Worker, record: Record) -> None:
-    record.seconds.append(worker.seconds())
+def _status(key: str) -> int:
+    return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
 
 
-def _try(measure, worker: Worker, record: Record) -> None:
-    """One contender's failure is a note in the table, not the end of the run."""
-    try:
-        measure(worker, record)
-    except MeasurementError as error:
-        record.note = str(error)
+def _conditions(model: str, checkpoint: Optional[str]) -> list:
+    own = CONTENDERS[model].conditions
+    return own + [(checkpoint, picture) for picture in PICTURES] if checkpoint and len(own) > 1 else own
 
 
-def _summary(record: Record) -> str:
-    time = f'{record.median:.3g} s in the first run' if record.seconds else ''
-    memory = f'{record.memory / 1e6:.0f} MB' if record.memory is not None else ''
-    return ', '.join(filter(None, [time, memory, record.note]))
+def _who(case: Case) -> Tuple[str, str, str, bool]:
+    return case.model, case.weights, case.picture, case.backward
 
 
 def _area(size: Size) -> int:
     return size[0] * size[1]
+
+
+def _work(group: Tuple[int, int, bool]) -> int:
+    return _area(group) * (3 if group[2] else 1)

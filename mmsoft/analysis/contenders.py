@@ -1,14 +1,16 @@
-"""The backbones that the benchmark runs side by side."""
-from functools import partial
+"""The backbones that the benchmark runs side by side, their weights, and the pictures that they see."""
 from typing import Callable, Dict, NamedTuple, Optional
 
+import torch
+import torch.nn.functional as F
+from matplotlib import cbook, image
+from mmengine.logging import MMLogger
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from mmsoft.attention import SOFTAttention
-from mmsoft.ops import reference, soft_attention, soft_norm_attention
-from mmsoft.ops.precision import at_least_float32
-from .parity_weights import load_parity_weights
+from mmsoft.checkpoint import to_mmsoft, to_published
+from .published import PublishedSOFTAttention
+from .reference_weights import reference_tensor
 
 
 class Contender(NamedTuple):
@@ -16,76 +18,101 @@ class Contender(NamedTuple):
 
     Attributes:
         label: Its name in tables and plots.
-        family: What shares a colour in the plots.
         backbone: Its config, type and scope included.
         rival: Key of the backbone that it is held against.
-        dense: Whether SOFT's attention is replaced by the published arithmetic, see :func:`as_published`.
     """
     label: str
-    family: str
     backbone: dict
     rival: Optional[str] = None
-    dense: bool = False
+
+    @property
+    def conditions(self) -> list:
+        """Weights and pictures to measure it with: all for SOFT, whose inverse might depend on them."""
+        if self.backbone['type'] != 'mmsoft.SOFT':
+            return [('fresh', 'noise')]
+        return [(weights, picture) for weights in WEIGHTS for picture in PICTURES]
 
 
-def _soft(label: str, arch, rival: Optional[str] = None, dense: bool = False, **options) -> Contender:
-    family = 'SOFT as published' if dense else 'SOFT, fixed bottleneck' if options.get('bottleneck') else 'SOFT'
-    return Contender(label, family, dict(type='mmsoft.SOFT', arch=arch, **options), rival, dense)
+def _soft(label: str, arch, rival: Optional[str] = None, **options) -> Contender:
+    return Contender(label, dict(type='mmsoft.SOFT', arch=arch, **options), rival)
 
 
-_NANO = dict(embed_dims=[32, 64, 64, 64], num_heads=[1, 2, 2, 2], depths=[1, 1, 1, 1])
+_NANO = dict(embed_dims=[32, 96, 160, 256], num_heads=[1, 3, 5, 8], depths=[1, 2, 2, 1])
 
-CONTENDERS: Dict[str, Contender] = {
-    **{
-        key: contender
-        for arch in ('tiny', 'small') for name, rival in ((arch.capitalize(), f'pvt_{arch}'), )
-        for key, contender in {
-            f'soft_{arch}_published': _soft(f'SOFT-{name} as published', arch, rival, True, attention_norm=False),
-            f'soft_{arch}': _soft(f'SOFT-{name}', arch, rival, attention_norm=False),
-            f'soft_norm_{arch}': _soft(f'SOFT-Norm-{name}', arch, rival, attention_norm=True),
-            f'soft_norm_{arch}_fixed': _soft(
-                f'SOFT-Norm-{name}, 7×7', arch, rival, attention_norm=True, bottleneck='fixed'),
-        }.items()
-    },
-    'sima_xcit_small': Contender('SimA-XCiT-S12/16', 'SimA',
-                                 dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'),
-    'xcit_small': Contender('XCiT-S12/16', 'XCiT',
-                            dict(type='mmpretrain.XCiT', embed_dims=384, depth=12, num_heads=8, tokens_norm=True)),
-    'pvt_tiny': Contender('PVT-Tiny', 'PVT', dict(type='mmdet.PyramidVisionTransformer', num_layers=[2, 2, 2, 2])),
-    'pvt_small': Contender('PVT-Small', 'PVT', dict(type='mmdet.PyramidVisionTransformer', num_layers=[3, 4, 6, 3])),
-    'swin_tiny': Contender('Swin-T', 'Swin', dict(type='mmdet.SwinTransformer')),
-    'resnet50': Contender('ResNet-50', 'ResNet', dict(type='mmdet.ResNet', depth=50)),
-}
-
-# Small enough for a test: left out unless asked for.
-NANO_CONTENDERS: Dict[str, Contender] = {
-    'soft_nano_published': _soft('SOFT-Nano as published', _NANO, dense=True),
-    'soft_nano': _soft('SOFT-Nano', _NANO, 'soft_nano_published'),
-}
-ENTRANTS: Dict[str, Contender] = {**CONTENDERS, **NANO_CONTENDERS}
+CONTENDERS: Dict[str, Contender] = dict(
+    soft_tiny=_soft('SOFT-Tiny', 'tiny', 'pvt_tiny', attention_norm=False),
+    soft_norm_tiny=_soft('SOFT-Norm-Tiny', 'tiny', 'pvt_tiny', attention_norm=True),
+    soft_small=_soft('SOFT-Small', 'small', 'pvt_small', attention_norm=False),
+    soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small', attention_norm=True),
+    soft_norm_small_fixed=_soft(
+        'SOFT-Norm-Small, 7×7', 'small', 'pvt_small', attention=dict(type='SOFTAttention', bottleneck_size=7)),
+    soft_small_published=_soft(
+        'SOFT-Small as published', 'small', 'pvt_small', attention=dict(type=PublishedSOFTAttention, norm=False)),
+    soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny', attention_norm=True),
+    sima_xcit_small=Contender('SimA-XCiT-S12/16',
+                              dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'),
+    xcit_small=Contender('XCiT-S12/16',
+                         dict(type='mmpretrain.XCiT', embed_dims=384, depth=12, num_heads=8, tokens_norm=True)),
+    pvt_tiny=Contender('PVT-Tiny', dict(type='mmdet.PyramidVisionTransformer', num_layers=[2, 2, 2, 2])),
+    pvt_small=Contender('PVT-Small', dict(type='mmdet.PyramidVisionTransformer', num_layers=[3, 4, 6, 3])),
+    swin_tiny=Contender('Swin-T', dict(type='mmdet.SwinTransformer')),
+    resnet50=Contender('ResNet-50', dict(type='mmdet.ResNet', depth=50)),
+)
 
 
-def build_contender(contender: Contender) -> nn.Module:
-    """Builds a backbone: SOFT with the parity weights, on which its inverse is as hard as in the fixtures."""
-    model = MODELS.build(contender.backbone)
-    if contender.backbone['type'] == 'mmsoft.SOFT':
-        load_parity_weights(model)
-    return as_published(model) if contender.dense else model
+def build_contender(model: str, weights: str = 'fresh', **options) -> nn.Module:
+    """Builds a backbone.
+
+    Args:
+        model (str): Key of :data:`CONTENDERS`.
+        weights (str): Key of :data:`WEIGHTS`, or else a file to load, whose names have to fit.
+        **options: Of the backbone's config.
+
+    Returns:
+        nn.Module: In training mode.
+    """
+    cfg = dict(CONTENDERS[model].backbone, **options)
+    if weights not in WEIGHTS:
+        cfg['init_cfg'] = dict(type='Pretrained', checkpoint=weights)
+    MMLogger.get_instance('benchmark', log_level='ERROR')  # of what mmengine says of initial weights
+    network = MODELS.build(cfg)
+    network.init_weights()
+    WEIGHTS.get(weights, _fresh)(network)
+    return network
 
 
-def as_published(model: nn.Module) -> nn.Module:
-    """Replaces SOFT's attention by the published arithmetic: P held whole, Newton's steps, (Pᵀ · V) · (P · v)."""
-    for module in model.modules():
-        if isinstance(module, SOFTAttention):
-            module.product = partial(_attend_densely, _DENSE[module.product])
-    return model
+def _fresh(model: nn.Module) -> None:
+    """As ``init_weights`` leaves them."""
 
 
-def _attend_densely(attention: Callable, q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int, inverse: str):
-    return attention(q, bottleneck, v, iterations)
+def _trained(model: nn.Module) -> None:
+    """Fresh, but for bottleneck tokens as near each other as training leaves them: it takes γ from 1 to 0.82–1.02."""
+    for name, parameter in model.named_parameters():
+        if name.endswith('bottleneck.norm.weight'):
+            nn.init.constant_(parameter, 0.9)
 
 
-_DENSE = {
-    soft_attention: at_least_float32(reference.soft_attention),
-    soft_norm_attention: at_least_float32(reference.soft_norm_attention),
-}
+def _parity(model: nn.Module) -> None:
+    """The fixtures' weights, whose bottleneck tokens resemble each other, with γ = 0.3."""
+    published = to_published(model.state_dict())[1]
+    weights = {name: reference_tensor(name, tuple(tensor.shape)) for name, tensor in published.items()}
+    model.load_state_dict({name[len('backbone.'):]: tensor for name, tensor in to_mmsoft(weights)[1].items()})
+
+
+def _noise(batch: int, height: int, width: int) -> Tensor:
+    return torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0))
+
+
+def _photograph(batch: int, height: int, width: int) -> Tensor:
+    """The portrait that comes with matplotlib, resized to cover the image as a detector resizes, normalised."""
+    with cbook.get_sample_data('grace_hopper.jpg') as file:
+        photograph = torch.from_numpy(image.imread(file, format='jpg').copy()).permute(2, 0, 1)[None].float() / 255
+    scale = max(height / photograph.size(2), width / photograph.size(3))
+    size = [max(side, round(scale * have)) for side, have in zip((height, width), photograph.shape[2:])]
+    photograph = F.interpolate(photograph, size, mode='bilinear', antialias=True)[..., :height, :width]
+    photograph = (photograph - photograph.mean((2, 3), True)) / photograph.std((2, 3), keepdim=True)
+    return photograph.repeat(batch, 1, 1, 1)
+
+
+WEIGHTS: Dict[str, Callable[[nn.Module], None]] = dict(fresh=_fresh, trained=_trained, parity=_parity)
+PICTURES: Dict[str, Callable[[int, int, int], Tensor]] = dict(noise=_noise, photograph=_photograph)

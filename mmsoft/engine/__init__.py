@@ -1,5 +1,5 @@
 """What training adds to the hosts' own engine."""
-from .amp import BFloat16OptimWrapper
+from .amp import CPUAmpOptimWrapper
 from .layer_decay import LayerDecayOptimWrapperConstructor
 
-__all__ = ['BFloat16OptimWrapper', 'LayerDecayOptimWrapperConstructor']
+__all__ = ['CPUAmpOptimWrapper', 'LayerDecayOptimWrapperConstructor']

@@ -1,90 +1,150 @@
-import csv
-import json
-from pathlib import Path
+import multiprocessing
+import os
 
+import pandas as pd
 import pytest
 import torch
-from reference_weights import reference_images, reference_state_dict
+from torch import nn
 
-from mmsoft.analysis import benchmark_worker
-from mmsoft.analysis.accuracy import measure_accuracy
-from mmsoft.analysis.benchmark import Record, run_benchmark
-from mmsoft.analysis.benchmark_command import QUICK, benchmark
-from mmsoft.analysis.benchmark_report import growth, write_report
-from mmsoft.analysis.contenders import CONTENDERS, ENTRANTS, build_contender
-from mmsoft.analysis.parity_weights import parity_images, parity_tensor
-from mmsoft.utils.errors import UsageError
+from mmsoft.analysis import benchmark
+from mmsoft.analysis.benchmark import Case, Settings, Workers, fold_norms, run_benchmark
+from mmsoft.analysis.benchmark_command import run
+from mmsoft.analysis.contenders import CONTENDERS, PICTURES, WEIGHTS, build_contender
+from mmsoft.analysis.report import ratios, write_report
+from mmsoft.analysis.spectrum import errors, share_above_cut
+from mmsoft.utils import UsageError
 
-KEYS = Path(__file__).parents[1] / 'data' / 'soft_tiny.keys.json'
+OPTIONS = dict(
+    passes=['eval', 'train'],
+    checkpoint=None,
+    patience=30.,
+    count=False,
+    quick=False,
+    device='cpu',
+    dtype='float32',
+    compile=False,
+    threads=1,
+    batch=1)
 
 
-def test_quick_run_writes_tables_plots_and_the_machine(tmp_path):
-    report = benchmark(**dict(QUICK, sizes=[(64, 64)], passes=[False, True], out_dir=tmp_path)).read_text()
-    for words in ('SOFT-Nano as published', '## Forward + backward', '## Accuracy', 'torch', 'cores', 'time.png'):
+def runs(**columns):
+    case = dict(
+        model='soft_small',
+        weights='fresh',
+        picture='noise',
+        height=64,
+        width=64,
+        backward=False,
+        round=0,
+        seconds=1.,
+        memory=1e6,
+        note='')
+    length = max(len(column) for column in columns.values())
+    return pd.DataFrame({**{name: [value] * length for name, value in case.items()}, **columns})
+
+
+def test_a_run_writes_the_report(tmp_path):
+    run(**OPTIONS,
+        out_dir=tmp_path,
+        models=['soft_norm_nano', 'resnet50'],
+        sizes=[(64, 96)],
+        spectrum=[(64, 96)],
+        rounds=2)
+    table = pd.read_csv(tmp_path / 'benchmark.csv')
+    assert len(table) == 2 * 2 * (len(WEIGHTS) * len(PICTURES) + 1) and table.note.isna().all()
+    assert (table.seconds > 0).all() and (table.memory > 0).all()
+    report = (tmp_path / 'benchmark.md').read_text()
+    for words in ('Evaluation', 'Training', '64×96', 'SOFT-Norm-Nano, trained weights, photograph', 'above the cut'):
         assert words in report
-    saved = json.loads((tmp_path / 'benchmark.json').read_text())
-    assert len(saved['records']) == 4 and 'processor' in saved['machine']
-    for record in saved['records']:
-        assert not record['note'] and len(record['seconds']) == QUICK['repeats'] and record['memory'] > 0
-    assert len(list(csv.DictReader((tmp_path / 'benchmark.csv').open()))) == 4
-    for plot in ('time.png', 'memory.png'):
+    for plot in ('seconds.png', 'memory.png'):
         assert (tmp_path / plot).read_bytes().startswith(b'\x89PNG')
 
 
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    runs(model=['resnet50'], seconds=[123.]).to_csv(tmp_path / 'benchmark.csv', index=False)
+    table = run_benchmark(['resnet50'], [(64, 64), (32, 32)], [False], tmp_path / 'benchmark.csv', rounds=1)
+    assert table.height.tolist() == [64, 32] and table.seconds[0] == 123. > table.seconds[1]
+
+
 def test_a_failure_and_a_slow_contender_do_not_end_the_run(monkeypatch, tmp_path):
-    class Worker:
 
-        def __init__(self, case, settings):
-            self.case = case
+    def answer(self, case):
+        if case.model == 'resnet50':
+            return dict(seconds=float('nan'), memory=None, note='out of memory')
+        return dict(seconds=100. if case.model == 'swin_tiny' else 1., memory=10**6, note='')
 
-        def first_run(self):
-            if self.case.model == 'resnet50':
-                raise benchmark_worker.MeasurementError('out of memory')
-            return benchmark_worker.FirstRun(100. if self.case.model == 'swin_tiny' else 1., 10**6, None)
-
-        def seconds(self):
-            return 2.
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr('mmsoft.analysis.benchmark.Worker', Worker)
-    *_, records = run_benchmark(['resnet50', 'swin_tiny', 'pvt_tiny'], [(64, 64), (32, 32)], [False], repeats=3)
-    assert [(r.size, r.note, r.seconds) for r in records] == [
-        ((32, 32), 'out of memory', []), ((32, 32), 'one run', [100.]), ((32, 32), '', [2., 2., 2.]),
-        ((64, 64), 'out of memory', []), ((64, 64), 'left out, too slow', []), ((64, 64), '', [2., 2., 2.])]
-    assert 'left out' in write_report(records, tmp_path, dict(machine='none')).read_text()
+    monkeypatch.setattr(Workers, 'run', answer)
+    models = ['resnet50', 'swin_tiny', 'pvt_tiny']
+    table = run_benchmark(models, [(64, 64), (32, 32)], [False], tmp_path / 'runs.csv', rounds=3)
+    assert table.groupby(['model', 'height']).size().to_dict() == {
+        ('resnet50', 32): 1,
+        ('swin_tiny', 32): 1,
+        ('pvt_tiny', 32): 3,
+        ('pvt_tiny', 64): 3
+    }
+    assert 'PVT-Tiny' in write_report(table, tmp_path).read_text()
 
 
-@pytest.mark.parametrize('exponent', [1., 1.5, 2.])
-def test_growth_is_fitted_to_large_images(exponent):
-    sizes = [(64, 64), (512, 512), (800, 1344), (2048, 2048)]
-    records = [Record('swin_tiny', size, False) for size in sizes]
-    for record in records:
-        record.seconds = [1. if record.size[0] < 100 else (record.tokens / 1e5)**exponent]
-    assert growth(records, 'median') == pytest.approx(exponent)
-    assert growth(records[:1], 'median') is None and growth(records, 'memory') is None
+def end(*_):
+    os._exit(1)
 
 
-@pytest.mark.parametrize('attention_norm', [False, True], ids=['soft', 'soft_norm'])
-def test_published_arithmetic_computes_the_same(attention_norm):
-    nano = ENTRANTS['soft_nano']
-    nano = nano._replace(backbone=dict(nano.backbone, attention_norm=attention_norm))
-    fast, dense = (build_contender(nano._replace(dense=dense)).double() for dense in (False, True))
-    images = parity_images(2, 72, 96).double()
-    for a, b in zip(fast(images), dense(images)):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+def fail(*_):
+    raise RuntimeError('of this sort')
 
 
-def test_accuracy_is_within_the_target():
-    result, = measure_accuracy(['soft_nano', 'soft_nano_published'], [(64, 96)])
-    assert 0 < result.error < 1e-3 and 0 < result.noise < 1e-3 < result.largest
+@pytest.mark.parametrize('failure, note', [(end, 'out of memory'), (fail, 'RuntimeError: of this sort')])
+def test_a_worker_that_fails_says_so(monkeypatch, failure, note):
+    monkeypatch.setattr(benchmark, 'measure', failure)
+    with Workers(Settings()) as workers:
+        workers.context = multiprocessing.get_context('fork')
+        assert note in workers.run(Case('resnet50', 'fresh', 'noise', 32, 32, False))['note']
 
 
-def test_parity_weights_are_those_of_the_fixtures():
-    for name, tensor in reference_state_dict(KEYS).items():
-        assert torch.equal(parity_tensor(name, tuple(tensor.shape)), tensor)
-    assert torch.equal(parity_images(2, 40, 30, 3), reference_images(2, 40, 30, 3))
+def test_ratios_are_of_runs_side_by_side():
+    table = runs(model=['soft_small', 'pvt_small'] * 3, round=[0, 0, 1, 1, 2, 2], seconds=[1., 2., 10., 20., 3., 3.])
+    assert ratios(table)[['rival', 'ratio']].values.tolist() == [['pvt_small', 0.5]]
+
+
+def test_the_worst_is_named(tmp_path):
+    table = runs(
+        model=['soft_small', 'soft_small', 'pvt_small'], weights=['fresh', 'trained', 'fresh'], seconds=[1., 4., 2.])
+    assert '1.25 / 2.00' in write_report(table, tmp_path).read_text()
+
+
+@pytest.mark.parametrize('model', ['resnet50', 'soft_norm_nano', 'sima_xcit_small', 'xcit_small'])
+def test_folding_norms_changes_nothing_but_their_number(model):
+    network = build_contender(model)
+    network.eval()
+    for norm in network.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.uniform_(norm.running_mean), nn.init.uniform_(norm.running_var, 0.5, 2)
+    image = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        expected = network(image)
+        before = sum(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+        folded = fold_norms(network)
+        for a, b in zip(folded(image), expected):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in folded.modules()) < before
+
+
+def test_shares_are_those_of_the_iteration():
+    """Tokens that resemble each other leave few eigenvalues to invert; those far from each other leave all."""
+    few = share_above_cut('soft_norm_nano', 'parity', 'photograph', (64, 96))
+    many = share_above_cut('soft_norm_nano', 'fresh', 'noise', (64, 96))
+    assert len(few) == len(many) == 3 and all(0 < a <= b <= 1 for a, b in zip(few, many)) and sum(few) < sum(many)
+
+
+def test_the_network_is_as_exact_as_the_iteration():
+    ours, iteration = errors('soft_norm_nano', 'parity', 'photograph', (64, 96))
+    assert 0 < ours < 1e-3 and 0 < iteration < 1e-3
+
+
+def test_pictures_fill_any_size():
+    for make in PICTURES.values():
+        picture = make(2, 96, 224)
+        assert picture.shape == (2, 3, 96, 224) and 0.5 < picture.std() < 1.5
 
 
 def test_every_rival_takes_part():
@@ -92,11 +152,7 @@ def test_every_rival_takes_part():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
-def test_no_gpu(tmp_path):
-    with pytest.raises(UsageError, match='needs a GPU'):
-        benchmark(**dict(QUICK, passes=[False], out_dir=tmp_path, device='cuda'))
-
-
-def test_a_cpu_without_float16(tmp_path):
+@pytest.mark.parametrize('wrong', [dict(device='cuda'), dict(dtype='float16')])
+def test_what_needs_a_gpu_says_so(tmp_path, wrong):
     with pytest.raises(UsageError, match='GPU'):
-        benchmark(**dict(QUICK, passes=[False], out_dir=tmp_path, dtype='float16'))
+        run(**dict(OPTIONS, out_dir=tmp_path, models=['resnet50'], sizes=[(32, 32)], spectrum=[], rounds=1, **wrong))
