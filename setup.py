@@ -111,11 +111,12 @@ setup(
     packages=find_packages(include=['mmsoft', 'mmsoft.*']),
     install_requires=requirements('runtime'),
     extras_require={
-        'all': requirements('runtime') + requirements('optional') + requirements('tests'),
+        'all': sum(map(requirements, ('runtime', 'tools', 'optional', 'tests')), []),
         'build': requirements('build'),
         'mim': requirements('mminstall'),
         'optional': requirements('optional'),
         'tests': requirements('tests'),
+        'tools': requirements('tools'),
     },
     cmdclass=dict(build_py=BuildPy, develop=Develop, dist_info=DistInfo),
     zip_safe=False,

@@ -1,4 +1,6 @@
-"""Mask R-CNN with SimA-XCiT-S12/16 on COCO, 3x: box AP 44.8, mask AP 40.3 (arXiv 2206.08898, Table 3), by XCiT's recipe.
+"""Mask R-CNN with SimA-XCiT-S12/16 on COCO, 3x: box AP 44.8, mask AP 40.3 (arXiv 2206.08898, Table 3).
+
+The recipe is XCiT's.
 
     tools/dist_train.sh configs/mask_rcnn_sima_xcit_small_12_p16_3x.py 8
 """

@@ -1,19 +1,23 @@
 """Softmax-free transformers for dense prediction, as an OpenMMLab plugin."""
 from importlib import import_module
+from typing import List
 
 from .utils.hosts import check_hosts, require_host
 from .version import __version__
 
-check_hosts()
+# Imported when first asked for: `import mmsoft` loads neither torch nor a host library.
+_LAZY = dict(
+    SOFT='backbones', SimAXCiT='backbones', SimADeiT='backbones', SimACvT='backbones', RescalePyramid='necks')
 
-__all__ = ['__version__', 'require_host']
+__all__ = ['__version__', 'require_host', *_LAZY]
 
 
 def __getattr__(name: str):
-    """``mmsoft.SOFT`` and the other networks, imported when first asked for: torch is not loaded before."""
-    if name[:1].isupper():
-        for part in ('backbones', 'necks'):
-            module = import_module(f'.{part}', __name__)
-            if name in getattr(module, '__all__', ()):
-                return getattr(module, name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    if name not in _LAZY:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    check_hosts()
+    return getattr(import_module(f'.{_LAZY[name]}', __name__), name)
+
+
+def __dir__() -> List[str]:
+    return sorted([*globals(), *_LAZY])

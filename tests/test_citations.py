@@ -32,8 +32,8 @@ def cited(passage):
     return [(match[1], place) for match in CITATION.finditer(passage) for place in (match[2], match[3]) if place]
 
 
-@pytest.mark.parametrize('path', files('configs/*.py', 'configs/*/*', 'mmsoft/*.py', 'mmsoft/analysis/*.py',
-                                       'tests/data/recipes.yml'), ids=relative)
+@pytest.mark.parametrize(
+    'path', files('configs/*.py', 'configs/*/*', 'mmsoft/**/*.py', 'tests/data/recipes.yml'), ids=relative)
 def test_every_place_is_one_of_a_paper_and_known(path):
     passage = text(path)
     known = cited(passage)
@@ -50,7 +50,7 @@ def test_places_in_the_documentation_are_known(path):
 def test_a_config_names_the_table_and_the_score_of_its_metafile(name):
     docstring, model = text(ROOT / f'configs/{name}.py').split('"""')[1], PUBLISHED[name]
     (paper, place), = cited(docstring)
-    assert f'{paper}, {place}' == model['Printed In']
+    assert f'arXiv {paper}, {place}' == model['Printed In']
     _, configs = PAPERS[paper][place]
     assert any(fnmatch(name, pattern) for pattern in configs.split())
     scores = {SCORES[key]: float(value) for key, value in re.findall(rf'({"|".join(SCORES)}) ([\d.]+\d)', docstring)}

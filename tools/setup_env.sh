@@ -54,14 +54,16 @@ check_compiler() {
 stamp() { echo "$STAMPS/$1.$(cat /dev/null "${@:2}" | cksum | cut -d' ' -f1)"; }
 
 # step NAME FILES... -- COMMAND...: runs COMMAND unless it has already succeeded with these FILES
+NUMBER=0
 step() {
     local name=$1 files=() mark
     shift
+    NUMBER=$((NUMBER + 1))
     while [ "$1" != -- ]; do files+=("$1"); shift; done
     shift
     mark=$(stamp "$name" "${files[@]}")
     [ -e "$mark" ] && return
-    say "$name"
+    say "step $NUMBER of $(grep -c '^step ' tools/setup_env.sh): $name"
     STEP=$name
     "$@"
     rm -f "$STAMPS/$name".*
@@ -91,8 +93,9 @@ install_torch() { pip_install -r $R/build.txt torch torchvision numpy; }
 compile_mmcv() {
     # CUDA operators need the toolkit; without it they are compiled for the CPU, also beside a GPU.
     command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || local -x CUDA_VISIBLE_DEVICES=
-    # The output goes through unfiltered (-v) so that the longest step shows that it moves.
-    MMCV_WITH_OPS=1 MAX_JOBS="${MAX_JOBS:-$(nproc 2>/dev/null || echo 2)}" pip_install --no-build-isolation -v "$@" mmcv
+    # The output goes through unfiltered (-v) so that the longest step shows that it moves; half its time would go into
+    # debug symbols.
+    CFLAGS="${CFLAGS:-} -g0" CXXFLAGS="${CXXFLAGS:-} -g0" MMCV_WITH_OPS=1 MAX_JOBS="${MAX_JOBS:-$(nproc 2>/dev/null || echo 2)}" pip_install --no-build-isolation -v "$@" mmcv
 }
 
 mmcv_loads() {
@@ -108,7 +111,7 @@ install_mmcv() {
     mmcv_loads || die "mmcv's compiled operators do not load; the output above may say why."
 }
 
-install_libraries() { pip_install -r $R/runtime.txt -r $R/mminstall.txt -r $R/optional.txt -r $R/tests.txt ftfy regex; }
+install_libraries() { pip_install -r $R/runtime.txt -r $R/tools.txt -r $R/mminstall.txt -r $R/optional.txt -r $R/tests.txt ftfy regex; }
 
 check_opencv() {
     "$VENV/bin/python" -c 'import cv2' ||

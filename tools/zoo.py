@@ -2,12 +2,7 @@
 import sys
 from pathlib import Path
 
-try:
-    import mmsoft  # noqa: F401  first of all: it says which host library does not fit
-except ImportError as error:
-    sys.exit(str(error))
-
-from mmsoft.analysis.zoo_command import main  # noqa: E402
+from mmsoft.apis.cli import run_module
 
 if __name__ == '__main__':
-    sys.exit(main(Path(__file__).parent.parent))
+    sys.exit(run_module('mmsoft.analysis.zoo_command', Path(__file__).parent.parent))

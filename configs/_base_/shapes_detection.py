@@ -1,8 +1,7 @@
 """Detection on the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes of training on a CPU."""
 _base_ = ['mmdet::_base_/default_runtime.py', 'shapes_training.py']
-metainfo = dict(
-    classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart'),
-    palette=[(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)])
+from mmsoft.datasets.shapes import METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
+
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),

@@ -1,9 +1,7 @@
 """Segmentation of the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes on a CPU."""
 _base_ = 'shapes_training.py'
-metainfo = dict(
-    classes=('circle', 'square', 'triangle', 'star', 'cross', 'heart', 'clouds', 'stripes', 'checks', 'dots'),
-    palette=[(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200),
-             (196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)])
+from mmsoft.datasets.shapes import SEMANTIC_METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
+
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),

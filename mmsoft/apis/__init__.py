@@ -1,1 +1,18 @@
 """Training, testing, prediction and the showcase as functions; the command lines in tools/ are their thin skin."""
+from importlib import import_module
+from typing import List
+
+# Imported when first asked for, so that the command lines can say what is wrong with a host library.
+_LAZY = dict(train='launch', test='launch', showcase='launch', predict='inference')
+
+__all__ = [*_LAZY]
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(import_module(f'.{_LAZY[name]}', __name__), name)
+
+
+def __dir__() -> List[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,8 +1,8 @@
 """Trains and tests a config of any of the three hosts, as the command lines in tools/ do."""
+import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from ..utils import quiet  # noqa: F401  isort: skip  before mmengine's runner
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
@@ -12,13 +12,15 @@ from mmengine.runner import Runner, find_latest_checkpoint
 
 from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
-from ..engine import CPUAmpOptimWrapper
+from ..engine import BFloat16OptimWrapper
+from ..utils import UsageError
 from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
-from ..utils.errors import UsageError
+from .evaluation import augment_test, draw_predictions, save_predictions
 from .preflight import check_checkpoint, check_data, check_pretrained
-from .testing import augment_test, draw_predictions, save_predictions
 
 Options = Optional[Dict[str, Any]]
+HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 'mIoU', 'aAcc': 'pixel accuracy'}
+"""What the showcase prints of a host's scores, and how its users call it."""
 
 
 def train(config: str,
@@ -35,7 +37,7 @@ def train(config: str,
     Args:
         config: Path of the config.
         work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
-        amp: Whether to compute in half precision, on a CPU in bfloat16.
+        amp: Whether to compute in half precision: bfloat16 on CPUs and GPUs that have it, float16 on others.
         auto_scale_lr: Whether to scale the learning rate with the batch size.
         resume: A checkpoint to go on from, or ``'auto'`` for the latest of the work directory, if there is one.
         cfg_options: Settings by dotted keys that override all others.
@@ -106,6 +108,29 @@ def test(config: str,
     return _runner(cfg).test()
 
 
+def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
+    """Trains a config (from where an earlier run stopped), evaluates it and writes ``contact_sheet.png``.
+
+    Args:
+        config: Path of a config for detection or segmentation.
+        work_dir: Where everything goes; ``work_dirs/`` and the config's name if None.
+
+    Returns:
+        Scores by their names.
+    """
+    from ..visualization import draw_contact_sheet  # matplotlib is not needed otherwise
+    start = time.time()
+    work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
+    train(config, work_dir, resume='auto')
+    checkpoint = find_latest_checkpoint(work_dir)
+    scores = test(config, checkpoint, work_dir)
+    picture = draw_contact_sheet(config, checkpoint, Path(work_dir, 'contact_sheet.png'))
+    said = ', '.join(f'{name} {scores[key]:.3g}' for key, name in HEADLINES.items() if key in scores)
+    print_log(f'Held-out scenes: {said}, {(time.time() - start) / 60:.1f} minutes after the start; '
+              f'the picture is {picture}', logger='current')
+    return scores
+
+
 def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool,
              *loaders: str) -> Config:
     """The config with all that training and testing have in common, and its data made sure of."""
@@ -124,19 +149,31 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
-        for name in LOADERS:
-            for key, value in dict(pin_memory=True, collate_fn=dict(type='default_collate')).items():
-                if cfg.get(name):
-                    cfg[name].setdefault(key, value)
+        for loader in filter(None, map(cfg.get, LOADERS)):
+            loader.setdefault('pin_memory', True)
+            loader.setdefault('collate_fn', dict(type='default_collate'))
     return cfg
 
 
 def _enable_amp(cfg: Config) -> None:
+    """Half precision: bfloat16 where the device computes in it, or else float16 with scaled losses."""
     wrapper = cfg.optim_wrapper.setdefault('type', 'OptimWrapper')
     if wrapper not in ('OptimWrapper', 'AmpOptimWrapper'):
         raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper}; leave --amp out.')
+    has_bfloat16 = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)  # others emulate it
+    if has_bfloat16 and cfg.default_scope == 'mmdet' and 'dtype' not in cfg.optim_wrapper:
+        _to_bfloat16(cfg.optim_wrapper)
+        return
     cfg.optim_wrapper.type = 'AmpOptimWrapper'
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+    if has_bfloat16:
+        cfg.optim_wrapper.setdefault('dtype', 'bfloat16')
+
+
+def _to_bfloat16(wrapper: Config) -> None:
+    for key in ('loss_scale', 'dtype', 'use_fsdp'):
+        wrapper.pop(key, None)
+    wrapper.type = BFloat16OptimWrapper.__name__
 
 
 def _resume(cfg: Config, resume: str) -> None:
@@ -159,9 +196,7 @@ def _fit_to_cpu(cfg: Config) -> None:
     """Replaces what a CPU cannot do, and what mmengine takes for granted on several processes."""
     wrapper = cfg.get('optim_wrapper')
     if wrapper and type_name(wrapper) == 'AmpOptimWrapper':
-        for key in ('loss_scale', 'dtype', 'use_fsdp'):
-            wrapper.pop(key, None)
-        wrapper.type = CPUAmpOptimWrapper.__name__
+        _to_bfloat16(wrapper)
     if cfg.launcher == 'none':
         return
     if cfg.launcher != 'pytorch':

@@ -20,7 +20,7 @@ class CosFormerAttention(Attention):
 
     Args:
         site (Site): The place it is made for.
-        reweight (bool): With the cosines. Defaults to False, as in SimA's Table 2.
+        reweight (bool): With the cosines. Defaults to False, as in 2206.08898, Table 2.
         eps (float): Least sum of weights that is divided by.
     """
 

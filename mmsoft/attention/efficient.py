@@ -9,10 +9,10 @@ from .base import MultiheadAttention
 
 @MODELS.register_module()
 class EfficientAttention(MultiheadAttention):
-    r""":math:`\rho_q(q) \, (\rho_k(k)^\top v)`, of cost linear in the tokens (Shen et al., 1812.01243, Eq. 5).
+    r""":math:`\rho_q(q) \, (\rho_k(k)^\top v)`, of cost linear in the tokens (Shen et al., 1812.01243).
 
     :math:`\rho_q` is a softmax over the channels of each query, :math:`\rho_k` over the tokens of each key channel.
-    SimA compares with it in its Table 2 (2206.08898).
+    SimA compares with it (2206.08898, Table 2).
     """
 
     takes_mask = True

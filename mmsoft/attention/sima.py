@@ -14,7 +14,7 @@ class SimAAttention(MultiheadAttention):
 
     Args:
         site (Site): The place it is made for.
-        p (int): Order of the norm; 2 is the paper's ablation (Sec. 4.6).
+        p (int): Order of the norm; 2 is the paper's ablation (2206.08898, Sec. 4.6).
         eps (float): Least norm that is divided by.
         order (str): Order of the products, see :func:`mmsoft.ops.l1_attention`. Defaults to the cheaper one.
     """

@@ -25,9 +25,9 @@ class SimADeiT(SimABackbone):
             ``num_heads`` and ``depth``.
         out_indices (Sequence[int]): Blocks to return, without a norm and without the class token.
         attention (dict, optional): A registered attention and its options. Defaults to SimA's.
-        num_heads (int, optional): Instead of the heads of ``arch``; 1 in the paper's Table 5 (2206.08898).
+        num_heads (int, optional): Instead of the heads of ``arch``; 1 in 2206.08898, Table 5.
         norm_order (int, optional): ``p`` of :class:`mmsoft.attention.SimAAttention`.
-        act_cfg (dict): Activation; ``dict(type='ReLU')`` in the paper's Sec. 4.5.
+        act_cfg (dict): Activation; ``dict(type='ReLU')`` in 2206.08898, Sec. 4.5.
         img_size (int): Side of the images that the position embedding is made for.
         patch_size (int): Side of a patch.
         **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate at the last block; 0.05 in

@@ -1,14 +1,16 @@
 """Files: reading a checkpoint safely, choosing its state dict, and writing one without losing another."""
-import os
+import hashlib
 import pickle
 import re
 from pathlib import Path
 from typing import Tuple, Union
 from urllib.parse import urlparse
 
+import safetensors.torch
 import torch
 from mmengine.dist import barrier, is_main_process
 
+from mmsoft.utils.files import atomic_write
 from .errors import CheckpointError
 from .names import StateDict
 from .unpickling import load_weights
@@ -37,7 +39,7 @@ def read_checkpoint(filename: Union[str, Path]) -> dict:
     if not path.stat().st_size:
         raise CheckpointError(f'{filename} is empty; copy or download it again.')
     try:
-        checkpoint = _load_safetensors(path) if path.suffix == '.safetensors' else load_weights(path)
+        checkpoint = safetensors.torch.load_file(path) if path.suffix == '.safetensors' else load_weights(path)
     except (CheckpointError, MemoryError):
         raise
     except PermissionError:
@@ -88,23 +90,17 @@ def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: s
         entry (str): Key of the state dict in a file of ``torch.save``.
 
     Raises:
-        CheckpointError: If the file cannot be written, or safetensors is not installed.
+        CheckpointError: If the file cannot be written.
     """
-    path = Path(filename)
-    partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
     state_dict = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in state_dict.items()}
     try:
-        with partial.open('xb') as file:
-            if path.suffix == '.safetensors':
-                file.write(_safetensors().save(state_dict, metadata={'format': 'pt'}))
+        with atomic_write(filename) as file:
+            if Path(filename).suffix == '.safetensors':
+                file.write(safetensors.torch.save(state_dict, metadata={'format': 'pt'}))
             else:
                 torch.save({entry: state_dict}, file)
-        os.replace(partial, path)
     except OSError as error:
         raise CheckpointError(f'{filename} cannot be written ({error.strerror}); give another place.') from error
-    finally:
-        if partial.exists():
-            partial.unlink()
 
 
 def _explain(filename: Union[str, Path], path: Path, error: Exception) -> str:
@@ -119,21 +115,10 @@ def _explain(filename: Union[str, Path], path: Path, error: Exception) -> str:
     return f'{filename} is not a checkpoint of torch or safetensors; check that it is the right file.'
 
 
-def _load_safetensors(path: Path) -> StateDict:
-    return _safetensors().load_file(str(path))
-
-
-def _safetensors():
-    try:
-        import safetensors.torch
-    except ImportError:
-        raise CheckpointError('.safetensors files need the safetensors package; pip install safetensors.') from None
-    return safetensors.torch
-
-
 def _download(url: str) -> Path:
-    """Downloads into torch's cache, where mmengine's own loader keeps its files, too."""
-    path = Path(torch.hub.get_dir()) / 'checkpoints' / Path(urlparse(url).path).name
+    """Downloads into torch's cache; files of one name at several addresses are kept apart."""
+    digest = hashlib.sha256(url.encode()).hexdigest()[:8]
+    path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
     path.parent.mkdir(parents=True, exist_ok=True)
     for my_turn in (is_main_process(), True):  # the second turn is for machines that do not share the cache
         if my_turn and not path.exists():

@@ -58,7 +58,9 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
     if not differing:
         return
     differences = ' and '.join(f'{name} {found[name]} where the backbone has {arch[name]}' for name in differing)
-    raise CheckpointError(f'{filename} has {differences}; write arch={_spell_arch(backbone, found)} to use it.')
+    named = [name for name, sizes in backbone.arch_settings.items() if found.items() <= sizes.items()]
+    remedy = f'write arch={named[0]!r} to use it' if named else 'build the backbone in the sizes of the file'
+    raise CheckpointError(f'{filename} has {differences}; {remedy}.')
 
 
 def _read_arch(state_dict: StateDict) -> dict:
@@ -85,20 +87,6 @@ def _count(names: Iterable[str], container: str) -> int:
 def _agree(found, built) -> bool:
     """Stages that are not built may be anything."""
     return found[:len(built)] == built[:len(found)] if isinstance(found, list) else found == built
-
-
-def _spell_arch(backbone: nn.Module, found: dict) -> str:
-    """What to write as ``arch``: a name, or a dict in which the channels of a head and all else are as they are."""
-    for name, settings in backbone.arch_settings.items():
-        if all(settings[key] == value for key, value in found.items()):
-            return repr(name)
-    arch = {**next(iter(backbone.arch_settings.values())), **backbone.arch}
-    for key, value in found.items():
-        arch[key] = value + arch[key][len(value):] if isinstance(value, list) else value
-    if isinstance(arch['num_heads'], list):
-        per_stage = zip(arch['embed_dims'], backbone.arch['embed_dims'], arch['num_heads'])
-        arch['num_heads'] = [heads * dims // known for dims, known, heads in per_stage]
-    return f'dict({", ".join(f"{key}={value!r}" for key, value in arch.items())})'
 
 
 def _resize(theirs: Tensor, ours: Tensor, mode: str) -> Tuple[Tensor, str]:

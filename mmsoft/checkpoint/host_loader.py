@@ -2,21 +2,22 @@
 from pathlib import Path
 
 from mmengine.runner.checkpoint import CheckpointLoader
+from mmengine.runner.checkpoint import load_from_local as load_as_ever
 
 from .files import read_checkpoint, select_state_dict
 from .soft import SOFT
 
-_load_from_local = CheckpointLoader._get_checkpoint_loader('')
-# torch.save puts the names before the weights.
-_NAMES_WITHIN = 2**24
+_START = 2**24
+"""Bytes in which torch.save puts the names, before the weights."""
 
 
 @CheckpointLoader.register_scheme(prefixes='', force=True)
 def load_from_local(filename: str, map_location=None) -> dict:
     """mmengine's loader of local files, which does not know ``state_dict_ema`` and ``.safetensors``.
 
-    Published SOFT files, told by names that no other network has, and ``.safetensors`` files are read by
-    :func:`read_checkpoint`. Every other file goes to the loader that was there before, untouched.
+    mmengine takes ``state_dict``, where SOFT's authors evaluate ``state_dict_ema``, which no hook of a model gets to
+    see. Published SOFT files, told by names that no other network has, and ``.safetensors`` files are read by
+    :func:`read_checkpoint`; every other file by mmengine.
 
     Args:
         filename (str): A local file.
@@ -31,10 +32,10 @@ def load_from_local(filename: str, map_location=None) -> dict:
     path = Path(filename).expanduser()
     if path.is_file() and (path.suffix == '.safetensors' or _is_published_soft(path)):
         return dict(state_dict=select_state_dict(read_checkpoint(path), path)[0])
-    return _load_from_local(filename, map_location)
+    return load_as_ever(filename, map_location)
 
 
 def _is_published_soft(path: Path) -> bool:
     with path.open('rb') as file:
-        start = file.read(_NAMES_WITHIN)
+        start = file.read(_START)
     return all(name.encode() in start for name in SOFT.signature)

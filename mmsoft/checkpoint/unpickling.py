@@ -1,11 +1,14 @@
 """torch.load for files of strangers: tensors, and nothing that could run."""
 import argparse
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Dict
+from typing import Dict, Union
 
 import torch
 from torch import _weights_only_unpickler
+
+from .errors import CheckpointError
 
 
 class _Ignored:
@@ -40,7 +43,7 @@ _ALLOWED: Dict[str, type] = {
 _ALLOWED['argparse.Namespace'] = argparse.Namespace
 
 
-def load_weights(file):
+def load_weights(file: Union[str, Path]):
     """``torch.load(file, map_location='cpu', weights_only=True)`` that also reads trainers' files.
 
     ``argparse.Namespace`` is made; the objects of mmengine's message hub are replaced by empty ones, so that neither
@@ -48,19 +51,32 @@ def load_weights(file):
     an unpickler does the same with the same list of allowed names.
 
     Args:
-        file (str or Path or BinaryIO): A file that ``torch.save`` wrote.
+        file (str or Path): A file that ``torch.save`` wrote.
 
     Returns:
         object: What the file holds.
 
     Raises:
         pickle.UnpicklingError: If the file holds anything else than tensors, containers, numbers and the above.
+        CheckpointError: If it is an archive of TorchScript, which torch before 2.6 would run (CVE-2025-32434).
     """
+    if _is_torchscript(file):
+        raise CheckpointError(f'{file} holds a TorchScript program, which could run code when it is loaded, so it is '
+                              'not read; save the state dict of the model alone.')
     if hasattr(torch.serialization, 'safe_globals'):
         known = torch.serialization.get_safe_globals()
         with torch.serialization.safe_globals([cls for cls in _ALLOWED.values() if cls not in known]):
             return torch.load(file, map_location='cpu', weights_only=True)
     return torch.load(file, map_location='cpu', pickle_module=_restricted_pickle)
+
+
+def _is_torchscript(file: Union[str, Path]) -> bool:
+    """Whether torch.load would hand the file to torch.jit.load: asked of the reader that it uses itself."""
+    with open(file, 'rb') as start:
+        if start.read(4) != b'PK\x03\x04':
+            return False
+    records = torch._C.PyTorchFileReader(str(file)).get_all_records()
+    return any(record == 'constants.pkl' or record.startswith('code/') for record in records)
 
 
 class _RestrictedUnpickler(pickle.Unpickler):

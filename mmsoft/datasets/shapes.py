@@ -6,20 +6,20 @@ The folder's layout is described in :mod:`mmsoft.datasets.shapes_formats`.
 import argparse
 import inspect
 import json
-import os
 import sys
 import time
 import zlib
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 from filelock import FileLock
 from mmengine.logging import print_log
 
-from ..utils.errors import UsageError
+from ..utils import UsageError
+from ..utils.files import atomic_write
 from . import shapes_formats as formats
 from .shapes_scene import OUTLINES, TEXTURES, draw_portrait, draw_scene
 
@@ -63,20 +63,6 @@ class Parameters(NamedTuple):
 LEAST = Parameters(train=1, val=1, portraits=4 * len(CLASSES), size=64, portrait_size=32, seed=0)
 
 
-class Manifest(NamedTuple):
-    """What a folder that bears our mark is meant to hold.
-
-    Attributes:
-        version: Of the generator.
-        parameters: What it was generated from.
-        files: Checksum of every file, by its path below the root.
-    """
-
-    version: int = _VERSION
-    parameters: Dict[str, int] = {}
-    files: Dict[str, int] = {}
-
-
 def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> Path:
     """Makes sure that the data set is on disk, whole and undamaged.
 
@@ -99,15 +85,14 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
         if value < getattr(LEAST, name):
             raise UsageError(f'{name}={value} makes no data set; give {getattr(LEAST, name)} or more.')
     try:
-        manifest = _read_manifest(root)
-        if _is_intact(root, manifest, parameters):
+        if _is_intact(root, _read_manifest(root), parameters):
             print_log(f'The shapes in {root} are intact.', logger='current')
             return root
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / _LOCK):
             manifest = _read_manifest(root)
-            if not _is_intact(root, manifest, parameters):
-                _regenerate(root, manifest, parameters)
+            if not _is_intact(root, manifest, parameters):  # another process may have been faster
+                _write(root, manifest, parameters)
     except OSError as error:
         raise UsageError(f'The shapes cannot be written to {root} ({error.strerror or error}); make room there, or run '
                          'in a folder that you may write to.') from error
@@ -148,14 +133,15 @@ def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
                 yield f'{formats.portrait_folder(split)}/{name}/{index:06d}.jpg', formats.jpeg(drawn.image)
 
 
-def _read_manifest(root: Path) -> Optional[Manifest]:
-    """The manifest, or None if the root is absent or empty.
+def _read_manifest(root: Path) -> Dict[str, Any]:
+    """What the folder is meant to hold: the generator's version, its parameters, and the checksum of every file.
 
     Raises:
-        UsageError: If there is something else.
+        UsageError: If the folder is neither absent nor empty nor ours.
     """
+    nothing = dict(version=_VERSION, parameters={}, files={})
     if not root.exists() or root.is_dir() and all(path.name == _LOCK for path in root.iterdir()):
-        return None
+        return nothing
     path = root / _MANIFEST
     text = path.read_text(errors='replace') if path.is_file() else None
     if text is None or not text.startswith(_MARK[:len(text)]):
@@ -163,47 +149,40 @@ def _read_manifest(root: Path) -> Optional[Manifest]:
                          'run in another folder.')
     try:
         content = json.loads(text)
-        return Manifest(content['version'], content['parameters'], content['files'])
+        return {key: content[key] for key in nothing}
     except (ValueError, KeyError):
-        return Manifest()
+        return nothing
 
 
-def _is_intact(root: Path, manifest: Optional[Manifest], parameters: Dict[str, int]) -> bool:
-    if not manifest or not manifest.files or manifest.version != _VERSION:
+def _is_intact(root: Path, manifest: Dict[str, Any], parameters: Dict[str, int]) -> bool:
+    if not manifest['files'] or manifest['version'] != _VERSION:
         return False
-    if {**manifest.parameters, **parameters} != manifest.parameters:
+    if not parameters.items() <= manifest['parameters'].items():
         return False
     try:
-        return all(zlib.crc32((root / path).read_bytes()) == checksum for path, checksum in manifest.files.items())
+        return all(zlib.crc32((root / path).read_bytes()) == checksum for path, checksum in manifest['files'].items())
     except OSError:
         return False
 
 
-def _regenerate(root: Path, manifest: Optional[Manifest], parameters: Dict[str, int]) -> None:
+def _write(root: Path, manifest: Dict[str, Any], parameters: Dict[str, int]) -> None:
     """Replaces the files of the manifest, and touches no other."""
-    old = manifest or Manifest()
     started = time.time()
-    chosen = Parameters(**{**old.parameters, **parameters})
+    chosen = Parameters(**{**manifest['parameters'], **parameters})
     files = dict(generate(chosen))
-    for path in old.files.keys() - files.keys():
+    for path in manifest['files'].keys() - files.keys():
         (root / path).unlink(missing_ok=True)
-    # First, so that what an interruption leaves behind is recognised as incomplete.
     checksums = {path: zlib.crc32(content) for path, content in files.items()}
-    _write_manifest(root, Manifest(parameters=chosen._asdict(), files=checksums))
+    content = json.dumps(dict(version=_VERSION, parameters=chosen._asdict(), files=checksums))
+    with atomic_write(root / _MANIFEST) as file:  # first: what an interruption leaves is recognised as incomplete
+        file.write((_MARK + content[1:]).encode())
     for path, content in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
     print_log(
-        f'{"Repaired" if old.files else "Wrote"} the shapes in {root}: {chosen.train} scenes to train on, {chosen.val} '
-        f'held out, {time.time() - started:.0f} s.',
+        f'{"Repaired" if manifest["files"] else "Wrote"} the shapes in {root}: {chosen.train} scenes to train on, '
+        f'{chosen.val} held out, {time.time() - started:.0f} s.',
         logger='current')
-
-
-def _write_manifest(root: Path, manifest: Manifest) -> None:
-    content = json.dumps(dict(manifest._asdict()))
-    partial_path = root / (_MANIFEST + '.part')
-    partial_path.write_text(_MARK + content[1:])
-    os.replace(partial_path, root / _MANIFEST)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

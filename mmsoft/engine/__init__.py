@@ -1,5 +1,5 @@
 """What training adds to the hosts' own engine."""
-from .amp import CPUAmpOptimWrapper
+from .amp import BFloat16OptimWrapper
 from .layer_decay import LayerDecayOptimWrapperConstructor
 
-__all__ = ['CPUAmpOptimWrapper', 'LayerDecayOptimWrapperConstructor']
+__all__ = ['BFloat16OptimWrapper', 'LayerDecayOptimWrapperConstructor']

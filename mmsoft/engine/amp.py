@@ -1,5 +1,5 @@
 """Mixed precision where mmengine has none."""
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Iterator
 
 import torch
@@ -17,27 +17,42 @@ def _to_float32(node: Any) -> Any:
     return node
 
 
-@OPTIM_WRAPPERS.register_module()
-class CPUAmpOptimWrapper(OptimWrapper):
-    """Trains on the CPU with features in bfloat16, where ``AmpOptimWrapper`` refuses to be made.
+@contextmanager
+def _in_bfloat16(module: nn.Module) -> Iterator[None]:
+    """Inside, the module computes in bfloat16 and returns float32."""
+    running = ExitStack()
 
-    Backbone and neck compute in bfloat16, heads and losses in float32, because mmcv's operators for CPUs (NMS,
-    RoIAlign) know no bfloat16. Losses are not scaled, because bfloat16 reaches as far as float32.
+    def enter(*_) -> None:
+        device = next(module.parameters(), torch.empty(0)).device.type
+        running.enter_context(torch.autocast(device, dtype=torch.bfloat16))
+
+    def leave(_, __, outputs: Any) -> Any:
+        running.close()
+        return _to_float32(outputs)
+
+    hooks = module.register_forward_pre_hook(enter), module.register_forward_hook(leave)
+    try:
+        yield
+    finally:
+        running.close()
+        for hook in hooks:
+            hook.remove()
+
+
+@OPTIM_WRAPPERS.register_module(name=['BFloat16OptimWrapper', 'CPUAmpOptimWrapper'])
+class BFloat16OptimWrapper(OptimWrapper):
+    """Trains with features in bfloat16: on the CPU, where ``AmpOptimWrapper`` refuses to be made, and of detectors.
+
+    Backbone and neck compute in bfloat16, heads and losses in float32, because mmcv's operators (NMS, RoIAlign, the
+    focal loss) know no bfloat16, on a GPU neither. Losses are not scaled, because bfloat16 reaches as far as float32.
     """
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Lets the model extract its features in bfloat16 inside."""
         inner = model.module if is_model_wrapper(model) else model
-        extract_feat = inner.extract_feat
-
-        def extract(*args, **kwargs):
-            with torch.autocast('cpu', dtype=torch.bfloat16):
-                return _to_float32(extract_feat(*args, **kwargs))
-
-        inner.extract_feat = extract
-        try:
-            with super().optim_context(model):
-                yield
-        finally:
-            del inner.extract_feat
+        with super().optim_context(model), ExitStack() as inside:
+            for part in (getattr(inner, 'backbone', None), getattr(inner, 'neck', None)):
+                if part is not None:
+                    inside.enter_context(_in_bfloat16(part))
+            yield

@@ -53,7 +53,7 @@ class ConvProjection(Sequential):
 
 
 class ConvQKV(BaseModule):
-    """A convolutional projection for each of the three (CvT, 2103.15808, Sec. 3.3).
+    """A convolutional projection for each of the three (CvT, 2103.15808, Sec. 3.2).
 
     Args:
         embed_dims (int): Channels C.

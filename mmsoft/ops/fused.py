@@ -110,7 +110,7 @@ def _bias(mask: Tensor, x: Tensor) -> Tensor:
 
 
 def _half_norms(x: Tensor) -> Tensor:
-    return x.detach().square().sum(-1) * 0.5
+    return torch.linalg.vector_norm(x.detach(), dim=-1).square() * 0.5
 
 
 def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor]]:

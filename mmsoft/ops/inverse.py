@@ -20,7 +20,7 @@ from .tracing import exporting
 
 
 def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    """Newton–Raphson inverse, the iteration as the paper writes it (SOFT, Alg. 1).
+    """Newton–Raphson inverse, the iteration as the paper writes it (2110.11945, Alg. 2).
 
     Args:
         matrix (Tensor): Symmetric positive matrices M of shape (..., m, m).
@@ -57,8 +57,8 @@ def newton_filter(eigenvalues: Tensor, alpha: Tensor, iterations: int = 20) -> T
 def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 20, method: str = 'auto') -> Tensor:
     r"""Newton–Raphson inverse times a thin matrix, :math:`V y`, differentiated as the exact inverse.
 
-    The gradient is :math:`\partial y = V G` and :math:`\partial M = -V G (V y)^\top` (SOFT, Eq. 16, multiplied out), so
-    that the backward pass takes the forward pass's factorisation of M. No result depends on the other matrices of the
+    The gradient is :math:`\partial y = V G` and :math:`\partial M = -V G (V y)^\top` (2207.03341, Eq. 16, multiplied
+    out), so that the backward pass takes the forward pass's factorisation of M. No result depends on the other matrices of the
     batch, and no method but ``'closed_form'`` reads a value back from the device.
 
     Args:

@@ -1,4 +1,4 @@
-"""SimA's attention: a product of three matrices, with queries and keys normalised over the tokens (SimA, Sec. 3)."""
+"""SimA's attention: three matrices multiplied, queries and keys normalised over the tokens (2206.08898, Sec. 2.2)."""
 from typing import Optional
 
 import torch
@@ -17,15 +17,15 @@ def l1_attention(q: Tensor,
                  p: int = 1,
                  eps: float = 1e-12,
                  order: str = 'auto') -> Tensor:
-    r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q / \|q\|_1`, and k alike (SimA, Sec. 3).
+    r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q / \|q\|_1`, and k alike (2206.08898, Sec. 2.2).
 
     Each channel of a head is normalised over the head's tokens. Both norms scale the same d channels, so they are
     multiplied into the smaller factor and no normalised copy of q or k is made.
 
-    The paper multiplies normalised queries and keys in half precision (Sec. 1), where nothing overflows. But they and
-    the product are of the order 1/n, which float16 holds as subnormal numbers: for 16,800 tokens of unit variance
-    (800×1344 in patches of 8, d = 48) that product has an error of 3.4e-3, for 67,200 one of 2.8e-2. bfloat16 errs by
-    3.3e-3 whatever n. This one computes in float32, to 3e-7, in 0.7 to 1.3 times the time of bfloat16 products on a CPU,
+    The paper multiplies normalised queries and keys in half precision (2206.08898, Sec. 1), where nothing overflows.
+    But they and the product are of the order 1/n, which float16 holds as subnormal numbers: for 16,800 tokens of unit
+    variance (800×1344 in patches of 8, d = 48) that product has an error of 3.4e-3, for 67,200 one of 2.8e-2. bfloat16
+    errs by 3.3e-3 whatever n. This one computes in float32, to 3e-7, in 0.7 to 1.3 times the time of bfloat16 products on a CPU,
     and leaves rounding to what follows: under autocast its result is float32.
 
     Args:

@@ -7,6 +7,8 @@ from typing import Callable
 import torch
 from torch import Tensor
 
+from .tracing import exporting
+
 
 def at_least_float32(function: Callable) -> Callable:
     """Runs ``function`` on float32 copies of float16 and bfloat16 tensors, outside autocast; float64 stays float64.
@@ -40,7 +42,7 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
 
     The flag that would forbid TF32 belongs to the whole process and its threads, so it is left alone. Instead each
     factor is split into what TF32 holds and a small rest; of the four products the one of the rests is below float32's
-    resolution. Not differentiable on CUDA: for use within autograd functions.
+    resolution. Not differentiable on a GPU: for use within autograd functions.
 
     Args:
         a (Tensor): Shape (..., n, k).
@@ -49,7 +51,7 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         Tensor: Shape (..., n, m).
     """
-    if a.dtype != torch.float32 or a.device.type != 'cuda':
+    if a.dtype != torch.float32 or a.device.type == 'cpu' or exporting():
         return a @ b
     return split_product(a, b)
 

@@ -7,7 +7,7 @@ from .inverse import newton_inverse as iterate
 
 
 def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    """Newton–Raphson inverse of (..., m, m), differentiated as if it were exact (SOFT, Eq. 16)."""
+    """Newton–Raphson inverse of (..., m, m), differentiated as if it were exact (2207.03341, Eq. 16)."""
     return _NewtonInverse.apply(matrix, alpha, iterations)
 
 

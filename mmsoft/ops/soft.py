@@ -12,7 +12,7 @@ RIDGE = 0.01
 
 @at_least_float32
 def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, inverse: str = 'auto') -> Tensor:
-    r"""SOFT, :math:`P^\top \, (A + 0.01 I)^{-1} P \, v` (NeurIPS 2021, Eq. 8).
+    r"""SOFT, :math:`P^\top \, (A + 0.01 I)^{-1} P \, v` (2110.11945, Eq. 9, with the published code's ridge).
 
     Args:
         q (Tensor): Queries, which are also the keys, shape (B, h, n, d).
@@ -37,7 +37,7 @@ def soft_norm_attention(q: Tensor,
                         v: Tensor,
                         iterations: int = 20,
                         inverse: str = 'auto') -> Tensor:
-    r"""SOFT-Norm, :math:`P^\top D^{-\frac12} A^{-1} D^{-\frac12} P \, v` with D the row sums of A (IJCV 2024, Eq. 25).
+    r"""SOFT-Norm, :math:`P^\top D^{-\frac12} A^{-1} D^{-\frac12} P \, v` with D the row sums of A (2207.03341, Eq. 25).
 
     Arguments and result are those of :func:`soft_attention`.
     """
@@ -52,7 +52,7 @@ def soft_norm_attention(q: Tensor,
 
 @at_least_float32
 def gaussian_attention(q: Tensor, v: Tensor) -> Tensor:
-    r"""What SOFT approximates: :math:`S v` with :math:`S_{ij} = \exp(-\frac12 \|q_i - q_j\|^2)` (SOFT, Eq. 4).
+    r"""What SOFT approximates: :math:`S v` with :math:`S_{ij} = \exp(-\frac12 \|q_i - q_j\|^2)` (2110.11945, Eq. 4).
 
     Args:
         q (Tensor): Queries, which are also the keys, shape (B, h, n, d).

@@ -1,5 +1,4 @@
 """A grid of pictures in one PNG: image, ground truth, prediction."""
-import os
 from pathlib import Path
 from typing import List, Optional, Sequence, Union
 
@@ -13,6 +12,8 @@ from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.runner import load_checkpoint
 from mmengine.structures import PixelData
 from mmengine.visualization import Visualizer
+
+from mmsoft.utils.files import atomic_write
 
 TITLES = ('image', 'ground truth', 'prediction')
 
@@ -45,9 +46,8 @@ def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str], p
         axis.axis('off')
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'.{path.name}.partial')
-    figure.savefig(partial, format='png')
-    os.replace(partial, path)
+    with atomic_write(path) as file:
+        figure.savefig(file, format='png')
     return path
 
 

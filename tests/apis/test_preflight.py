@@ -64,14 +64,16 @@ def test_a_split_is_a_folder_of_imagenet_only(load, tmp_path):
 @pytest.mark.parametrize('name', [RETINANET, 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_ms-poly-3x_coco.py'])
 def test_the_advice_to_point_elsewhere_works(load, tmp_path, name):
     cfg = load(name)
-    text = sentence(check_data, cfg, *TRAINING)
     elsewhere = tmp_path / 'elsewhere'
     for folder in ('annotations', 'train2017', 'val2017'):
         (elsewhere / folder).mkdir(parents=True)
     for split in ('train', 'val'):
         (elsewhere / f'annotations/instances_{split}2017.json').touch()
-    options = [word.rstrip(',') for word in text.split() if '=DIR' in word]
-    cfg.merge_from_dict(dict(option.replace('DIR', str(elsewhere)).split('=') for option in options))
+    for _ in range(3):  # to train on, to evaluate on, and what the evaluation compares with
+        text = sentence(check_data, cfg, *TRAINING)
+        key, place = text.split('--cfg-options ')[1].split(',')[0].split('=')
+        place = elsewhere / ('annotations/instances_val2017.json' if place == 'FILE' else '')
+        cfg.merge_from_dict({key: str(place)})
     check_data(cfg, *TRAINING)
 
 

@@ -82,6 +82,21 @@ def test_bad_files_end_with_one_sentence(tmp_path, kind, torch_version):
     assert not (tmp_path / 'run').exists(), 'the file ran code'
 
 
+@pytest.mark.filterwarnings('ignore:.*TorchScript archive')
+def test_programs_are_refused_before_torch_sees_them(tmp_path, torch_version, monkeypatch):
+    """torch.load before 2.6 passes them on to torch.jit.load, ``weights_only=True`` or not (CVE-2025-32434)."""
+    path = tmp_path / 'x.pth'
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path))
+    seen = []
+    monkeypatch.setattr(torch.jit, 'load', lambda *args, **kwargs: seen.append(args))
+    with pytest.raises(CheckpointError, match='x.pth holds a TorchScript program, which could run code'):
+        read_checkpoint(path)
+    assert not seen
+    if tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6):
+        torch.load(path, weights_only=True)
+        assert seen, 'the test proves nothing: torch.load does not pass programs on'
+
+
 def test_smuggling_files_are_dangerous_elsewhere(tmp_path):
     """The table above proves nothing unless an ordinary unpickler falls for it."""
     pickle.loads(pickle.dumps(Smuggled(os.mkdir, str(tmp_path / 'run'))))

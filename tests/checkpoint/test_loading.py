@@ -1,5 +1,4 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
-import sys
 from pathlib import Path
 
 import pytest
@@ -7,13 +6,11 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.runner.checkpoint import CheckpointLoader
+from published import published_state_dict, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint import CheckpointError, load_pretrained, to_mmsoft, to_published
 from mmsoft.layers import resize_pos_embed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'data'))
-from published import published_state_dict, write_timm_file  # noqa: E402
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
 FOUR_STAGES = dict(embed_dims=[32, 32, 32, 64], num_heads=[1, 1, 1, 2], depths=[1, 1, 1, 1])
@@ -125,8 +122,8 @@ def test_small_as_the_authors_code_builds_it(tmp_path):
         load_pretrained(SOFT('small'), path)
     message = str(error.value)
     assert '[1, 3, 20, 4]' in message and '[1, 3, 7, 4]' in message
-    remedy = eval(message[message.index('arch=') + len('arch='):message.index(' to use it')])
-    backbone = SOFT(remedy)
+    assert 'build the backbone in the sizes of the file' in message
+    backbone = SOFT(arch)
     load_pretrained(backbone, path)
     assert loaded(backbone, published)
 
@@ -235,16 +232,18 @@ def test_other_files_go_to_the_loader_of_mmengine(tmp_path):
 
 
 def test_addresses_are_downloaded_once(tmp_path, monkeypatch):
-    published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
+    backbone = SOFT(SMALL, out_indices=(0, 1))
+    files = [weights_of(backbone) for _ in range(2)]
+    files[1] = {name: tensor + 1 for name, tensor in files[1].items()}
+    addresses = {f'https://host.invalid/{i}/soft.pth?download=1': file for i, file in enumerate(files)}
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
     calls = []
     monkeypatch.setattr(
-        torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, published))
-    for _ in range(2):
-        backbone = SOFT(SMALL, out_indices=(0, 1))
-        load_pretrained(backbone, 'https://host.invalid/a/soft.pth?download=1')
-        assert loaded(backbone, published)
-    assert len(calls) == 1 and (tmp_path / 'hub/checkpoints/soft.pth').exists()
+        torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, addresses[url]))
+    for address, file in [*addresses.items()] * 2:
+        load_pretrained(backbone, address)
+        assert loaded(backbone, file), 'files of one name are mixed up'
+    assert calls == [*addresses] and len(list((tmp_path / 'hub/checkpoints').iterdir())) == 2
 
 
 def test_sync_batch_norm_files_fit(tmp_path):

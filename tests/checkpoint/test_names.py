@@ -1,15 +1,11 @@
 """Published names to ours and back."""
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from published import NETWORKS, published_state_dict
 
 from mmsoft.checkpoint import FAMILIES, CheckpointError, to_mmsoft, to_published
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'data'))
-from published import NETWORKS, published_state_dict  # noqa: E402
 
 EACH = pytest.mark.parametrize('name', NETWORKS)
 

@@ -50,6 +50,14 @@ def test_kernel_of_a_set_with_itself(m, ridge):
     assert (gaussian_kernel(x.float(), ridge=ridge).diagonal(dim1=-2, dim2=-1) == 1 + ridge).all()
 
 
+@pytest.mark.parametrize('spread', [1., 30., 1e3])
+def test_kernel_neither_exceeds_one_nor_is_subnormal(spread):
+    """Above one the inverse's steps diverge; a CPU is several times as slow with subnormal numbers."""
+    x = tokens(2, 300, 32, spread=spread).float()
+    kernel = gaussian_kernel(x, x.clone())
+    assert kernel.max() <= 1 and kernel.min() >= torch.finfo(torch.float32).tiny
+
+
 @every_route
 @pytest.mark.parametrize('offset', [0., 10., 100., 1e3, 1e4])
 def test_tokens_may_lie_anywhere(offset, route):

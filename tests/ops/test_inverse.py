@@ -1,8 +1,9 @@
+import dense
 import pytest
 import torch
 from oracles import error, shape_id, tokens, value_and_grads
 
-from mmsoft.ops import INVERSE_METHODS, gaussian_kernel, inverse_product, newton_filter, newton_inverse, reference
+from mmsoft.ops import INVERSE_METHODS, gaussian_kernel, inverse_product, newton_filter, newton_inverse
 from mmsoft.ops.soft import soft_alpha
 
 # batch, heads, m, c
@@ -22,7 +23,7 @@ def problem(shape, spread=1., ridge=0.01, dtype=torch.float64):
 
 
 def by_newton(alpha, iterations=20):
-    return lambda matrix, y: reference.newton_inverse(matrix, alpha.to(matrix), iterations) @ y
+    return lambda matrix, y: dense.newton_inverse(matrix, alpha.to(matrix), iterations) @ y
 
 
 def by(method, alpha, iterations=20):

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from published import published_state_dict, write_timm_file
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / 'tests/data'), str(ROOT / 'tools')]
-import convert_checkpoint  # noqa: E402
-from published import published_state_dict, write_timm_file  # noqa: E402
-
-from mmsoft.checkpoint import read_checkpoint, select_state_dict  # noqa: E402
+from mmsoft.apis.cli import convert_checkpoint
+from mmsoft.checkpoint import read_checkpoint, select_state_dict
 
 
 @pytest.fixture
@@ -19,7 +16,7 @@ def run(monkeypatch, capsys):
 
     def run(*args):
         monkeypatch.setattr(sys, 'argv', ['convert_checkpoint.py', *map(str, args)])
-        code = convert_checkpoint.main()
+        code = convert_checkpoint()
         out, err = capsys.readouterr()
         return code, out, err
 

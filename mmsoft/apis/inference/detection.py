@@ -8,7 +8,7 @@ from mmdet.structures import DetDataSample
 from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 from .task import Task, dump
 
 PALETTES = ('coco', 'voc', 'citys', 'random')

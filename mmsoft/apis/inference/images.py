@@ -8,7 +8,7 @@ import mmcv
 import numpy as np
 from PIL import Image
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 
@@ -18,14 +18,7 @@ class BrokenImage(Exception):
 
 
 def find_images(source: Path, out_dir: Path) -> List[Path]:
-    """Pictures below a folder, in order; results of an earlier run are none. A file is taken whatever its name.
-
-    Args:
-        source (Path): A folder or a file.
-        out_dir (Path): Where results go, which may be the folder or inside it.
-
-    Returns:
-        list[Path]: Their paths, beginning with ``source``.
+    """Pictures below a folder, in order, without results of an earlier run; or the one file, whatever its name.
 
     Raises:
         UsageError: If there is nothing.
@@ -43,10 +36,7 @@ def find_images(source: Path, out_dir: Path) -> List[Path]:
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Reads a picture as the hosts' loaders do.
-
-    Returns:
-        np.ndarray: BGR picture of shape (H, W, 3).
+    """Reads a picture as the hosts' loaders do: BGR, (H, W, 3).
 
     Raises:
         BrokenImage: If the file cannot be read as a picture, or is cut off, which the hosts' decoder lets pass.
@@ -63,14 +53,8 @@ def read_image(path: Path) -> np.ndarray:
     return image
 
 
-def names(images: List[Path], source: Path) -> Dict[Path, Path]:
-    """Names of the pictures below ``source``, which their results get too."""
-    root = source.parent if source.is_file() else source
-    return {path: path.relative_to(root) for path in images}
-
-
-def label_names(pictures: Dict[Path, Path]) -> Dict[Path, Path]:
+def label_names(names: List[Path]) -> Dict[Path, Path]:
     """Names of label maps: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` where there is another ``a``."""
-    count = Counter(name.with_suffix('') for name in pictures.values())
-    return {path: name.with_suffix('.png') if count[name.with_suffix('')] == 1 else name.with_name(f'{name.name}.png')
-            for path, name in pictures.items()}
+    count = Counter(name.with_suffix('') for name in names)
+    return {name: name.with_suffix('.png') if count[name.with_suffix('')] == 1 else name.with_name(f'{name.name}.png')
+            for name in names}

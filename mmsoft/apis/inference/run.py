@@ -12,10 +12,10 @@ from rich.progress import track
 from torch import Tensor
 
 from mmsoft.checkpoint import read_checkpoint, select_state_dict, to_mmsoft
+from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
-from mmsoft.utils.errors import UsageError
 from ..preflight import check_checkpoint
-from .images import BrokenImage, find_images, label_names, names, read_image
+from .images import find_images, label_names, read_image
 from .task import Task
 
 TASKS = dict(mmdet='detection.Detection', mmseg='segmentation.Segmentation', mmpretrain='classification.Classification')
@@ -60,19 +60,22 @@ def predict(config: str,
     check_checkpoint(checkpoint)
     cfg = load_config(config)
     images = find_images(Path(source), out_dir)
-    pictures = names(images, Path(source))
-    drawn = {path: out_dir / 'vis' / name for path, name in pictures.items()}
+    root = Path(source) if Path(source).is_dir() else Path(source).parent
+    names = {path: path.relative_to(root) for path in images}
+    labels = label_names(list(names.values()))
     folder = out_dir / 'preds' if save_pred else None
-    _check_free([*drawn.values(), *([folder] if folder else [])])
+    for path in [*(out_dir / 'vis' / name for name in names.values()), *filter(None, [folder])]:
+        if path.exists():
+            raise UsageError(f'{path} exists and is not overwritten; move it away or choose another --out-dir.')
     _check_device(device)
     task = _build(cfg, checkpoint, device, palette, opacity, score_thr)
 
-    labels, broken = label_names(pictures), []
+    broken = []
     try:
         for path, image, sample in _predictions(task, images, batch_size, broken):
-            task.draw(image[..., ::-1].copy(), sample, drawn[path])
+            task.draw(image[..., ::-1].copy(), sample, out_dir / 'vis' / names[path])
             if folder:
-                task.record(pictures[path], labels[path], sample, folder)
+                task.record(names[path], labels[names[path]], sample, folder)
     finally:  # after Ctrl-C too, whatever is done is saved
         if folder:
             task.save(folder)
@@ -91,28 +94,23 @@ def _predictions(task: Task, images: List[Path], batch_size: int,
         batch.clear()
 
     for path in track(images, description='Predicting'):
+        why = 'it cannot be read as an image'
         try:
             image = read_image(path)
-        except BrokenImage as error:
-            print(f'{path} is skipped, it cannot be read as an image: {error}', file=sys.stderr)
-            broken.append(path)
-            continue
-        try:
+            why = 'the pipeline of the config refuses it'
             batch.append((path, image, task.prepare(image)))
         except Exception as error:  # a pipeline may refuse a picture for whatever reason; the others go on
-            print(f'{path} is skipped, the pipeline of the config refuses it: {error}', file=sys.stderr)
+            print(f'{path} is skipped, {why}: {error}', file=sys.stderr)
             broken.append(path)
-            continue
         if len(batch) == batch_size:
             yield from predicted()
     yield from predicted()
 
 
-def _build(cfg: Config, checkpoint: str, device: Optional[str], palette: Optional[str], opacity: Optional[float],
-           score_thr: float) -> Task:
-    state_dict, _ = select_state_dict(read_checkpoint(checkpoint), checkpoint)
+def _build(cfg: Config, checkpoint: str, *options) -> Task:
     module, name = TASKS[cfg.default_scope].split('.')
-    task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, device, palette, opacity, score_thr)
+    task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, *options)
+    state_dict, _ = select_state_dict(read_checkpoint(checkpoint), checkpoint)
     if cfg.default_scope == 'mmpretrain':  # takes published files too
         _, state_dict = to_mmsoft(state_dict)
     _check_fit(task.inferencer.model.state_dict(), state_dict, checkpoint)
@@ -121,18 +119,12 @@ def _build(cfg: Config, checkpoint: str, device: Optional[str], palette: Optiona
 
 def _check_fit(own: Dict[str, Tensor], loaded: Dict[str, Tensor], checkpoint: str) -> None:
     """The hosts only warn when a checkpoint is another model's, and predict nonsense."""
-    wrong = next((name for name in own if name not in loaded), None) or next(
-        (name for name in own if loaded[name].shape != own[name].shape and not name.endswith('pos_embed')), None)
-    if wrong:
-        shape = f'of shape {tuple(loaded[wrong].shape)}' if wrong in loaded else 'missing'
-        raise UsageError(f'{checkpoint} does not fit the config: {wrong} is {shape} there and of shape '
-                         f'{tuple(own[wrong].shape)} in the model; training leaves a config that fits in its work dir.')
-
-
-def _check_free(paths: List[Path]) -> None:
-    taken = [path for path in paths if path.exists()]
-    if taken:
-        raise UsageError(f'{taken[0]} exists and is not overwritten; move it away or choose another --out-dir.')
+    for name, tensor in own.items():
+        shape = loaded[name].shape if name in loaded else None
+        if shape is None or shape != tensor.shape and not name.endswith('pos_embed'):
+            found = 'missing' if shape is None else f'of shape {tuple(shape)}'
+            raise UsageError(f'{checkpoint} does not fit the config: {name} is {found} there and of shape '
+                             f'{tuple(tensor.shape)} in the model; training leaves a config that fits in its work dir.')
 
 
 def _check_device(device: Optional[str]) -> None:

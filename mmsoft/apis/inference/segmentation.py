@@ -9,7 +9,7 @@ from mmseg.structures import SegDataSample
 from mmseg.utils import get_palette
 from PIL import Image
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 from .task import Task, dump
 
 
@@ -22,8 +22,8 @@ class Segmentation(Task):
         self.inferencer = MMSegInferencer(cfg, checkpoint, device=device)
         self.classes = list(self.inferencer.model.dataset_meta['classes'])
         if colours and len(colours) < len(self.classes):
-            raise UsageError(f'--palette {palette} has {len(colours)} colours for {len(self.classes)} classes; leave it '
-                             'out to take those of the model.')
+            raise UsageError(f'--palette {palette} has {len(colours)} colours for {len(self.classes)} classes; leave '
+                             'it out to take those of the model.')
         colours = colours or self.inferencer.model.dataset_meta['palette']
         self.inferencer.visualizer.set_dataset_meta(classes=self.classes, palette=colours[:len(self.classes)])
         if opacity is not None:

@@ -1,33 +1,24 @@
 """What the tasks have in common."""
 import json
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List
 
 import numpy as np
-from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 
 
 class Task:
     """A model that predicts, by its host's inferencer, and what its predictions look like.
 
-    Args:
-        cfg (Config): Config of the model.
-        checkpoint (str): Its weights.
-        device (str, optional): Where to run it. Defaults to None: what mmengine finds best.
-        palette (str, optional): Name of a palette of the host's. Defaults to None: that of the config.
-        opacity (float, optional): Of what is drawn. Defaults to None: that of the host.
-        score_thr (float): Detections that are less sure are not drawn.
-
-    Raises:
-        UsageError: If there is no such palette.
+    A subclass is made from a config, a checkpoint, a device, a palette's name, an opacity (each of these three may be
+    None, for the host's choice) and the score below which detections are not drawn. It sets :attr:`inferencer`, and
+    defines ``draw(image, sample, path)``, which draws a prediction on an RGB picture and saves it;
+    ``record(name, label_name, sample, folder)``, which keeps a prediction or saves it below the folder; and
+    ``save(folder)``, which writes what was kept.
     """
 
     collate = staticmethod(pseudo_collate)
-
-    def __init__(self, cfg: Config, checkpoint: str, device: Optional[str], palette: Optional[str],
-                 opacity: Optional[float], score_thr: float) -> None:
-        raise NotImplementedError
+    inferencer: Any
 
     def prepare(self, image: np.ndarray) -> dict:
         """A BGR picture, as the model takes it; its ``inputs`` is a tensor of shape (3, H, W)."""
@@ -37,18 +28,6 @@ class Task:
     def forward(self, prepared: List[dict]) -> list:
         """Prepared pictures of one shape to the host's data samples."""
         return self.inferencer.forward(self.collate(prepared))
-
-    def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        """Draws a prediction on an RGB picture, and saves it."""
-        raise NotImplementedError
-
-    def record(self, name: Path, label_name: Path, sample: Any, folder: Path) -> None:
-        """Keeps a prediction for :meth:`save`, or saves it below the folder."""
-        raise NotImplementedError
-
-    def save(self, folder: Path) -> None:
-        """Writes what was recorded."""
-        raise NotImplementedError
 
 
 def dump(content: Any, path: Path) -> None:

@@ -3,8 +3,8 @@ from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config, ConfigDict
 
+from ..utils import UsageError
 from ..utils.config import datasets
-from ..utils.errors import UsageError
 
 TTA_MODELS = dict(
     mmdet=dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)),

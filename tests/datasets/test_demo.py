@@ -6,9 +6,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 
-from mmsoft.datasets.demo import on_shapes, retarget
-from mmsoft.datasets.demo.model import with_counts
-from mmsoft.datasets.demo.sizes import shrink
+from mmsoft.datasets.demo import on_shapes, retarget, shrink, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
 from mmsoft.utils.config import datasets, dicts, load_config, type_name
 from mmsoft.utils.errors import UsageError

@@ -1,0 +1,25 @@
+"""Writing files."""
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Iterator, Union
+
+
+@contextmanager
+def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
+    """Opens a file that takes the place of ``path`` once it is whole; until then and after errors the old one stays.
+
+    Args:
+        path (str or Path): The file, in a folder that exists.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path = Path(path)
+    partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
+    try:
+        with partial.open('xb') as file:
+            yield file
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""What runs in float32 whatever surrounds it, and products that lose nothing to TF32."""
+import inspect
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from mmsoft.ops import fused
+from mmsoft.ops.precision import at_least_float32, exact_product, no_autocast, split_product
+
+
+class RoundedProducts(TorchFunctionMode):
+    """Rounds the factors of every product to the eleven bits of TF32."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.Tensor.matmul, torch.Tensor.__matmul__, torch.matmul):
+            args = tuple(((t.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32) for t in args)
+        return func(*args, **(kwargs or {}))
+
+
+def test_split_products_lose_nothing_to_tf32():
+    a, b = 100 * torch.randn(3, 70, 34), torch.randn(3, 34, 50)
+    want = a.double() @ b.double()
+    with RoundedProducts():
+        rounded, split = a @ b, split_product(a, b)
+    scale = a.double().norm(dim=-1).max() * b.double().norm(dim=-2).max()
+    assert (rounded - want).abs().max() > 1e-5 * scale  # or the mode does nothing
+    assert (split - want).abs().max() < 1e-6 * scale
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize('precision', ['highest', 'high', 'medium'])
+def test_exact_products_on_a_gpu(precision):
+    a, b = torch.randn(2, 300, 34), torch.randn(2, 34, 200)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        got = exact_product(a.cuda(), b.cuda())
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+    torch.testing.assert_close(got.cpu().double(), a.double() @ b.double(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_split_products_keep_what_is_not_finite(value):
+    a = torch.ones(4, 5)
+    a[1, 2] = value
+    got = split_product(a, torch.ones(5, 3))
+    assert (~got[1].isfinite()).all() and (got[[0, 2, 3]] == 5).all()
+
+
+@at_least_float32
+def probe(x, *rest, flag=None):
+    """The arithmetic that arrives."""
+    probe.seen = [getattr(value, 'dtype', value) for value in (x, *rest, flag)] + [(x[:1, :1] @ x[:1, :1]).dtype]
+    return x
+
+
+@pytest.mark.parametrize('dtype, wide', [(torch.float16, torch.float32), (torch.bfloat16, torch.float32),
+                                         (torch.float32, torch.float32), (torch.float64, torch.float64)])
+@pytest.mark.parametrize('autocast', [False, True])
+def test_only_what_is_narrow_is_widened(dtype, wide, autocast):
+    x, indices = torch.ones(2, 2, dtype=dtype), torch.tensor([1])
+    with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+        assert probe(x, indices, 7, None, flag='auto').dtype == dtype
+    assert probe.seen == [wide, torch.int64, 7, None, 'auto', wide]
+    assert probe(x=x).dtype == dtype
+    assert list(inspect.signature(probe).parameters) == ['x', 'rest', 'flag']
+
+
+@pytest.mark.parametrize('device', ['cpu', 'cuda', 'mps', 'xla', 'meta'])
+def test_autocast_can_be_off_on_any_device(device):
+    with no_autocast(device), torch.autocast('cpu', torch.bfloat16, enabled=False):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+@pytest.mark.parametrize('n, m, d, c', [(67200, 1050, 32, 32), (1050, 67201, 32, 32), (301, 33, 30, 5), (1, 1, 1, 1)])
+def test_arguments_of_the_gpus_kernels(n, m, d, c):
+    """Without memory, the operators that a GPU would run check their arguments."""
+    x, y, b = (torch.empty(1, 2, *shape, device='meta') for shape in ((n, d), (m, d), (m, c)))
+    out = fused.forward(x, y, b)
+    assert out.shape == (1, 2, n, c)
+    grads = fused.backward(torch.empty_like(out), x, y, b)
+    assert [grad.shape for grad in grads] == [x.shape, y.shape, b.shape]
