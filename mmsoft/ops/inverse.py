@@ -82,7 +82,11 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
         raise ValueError(f'unknown inverse method {method!r}; choose one of {", ".join(INVERSE_METHODS)}')
     alpha = alpha.detach()
     if exporting():
-        return newton_inverse(matrix, alpha, iterations) @ y
+        fixed = matrix.detach()
+        inverse = newton_inverse(fixed, alpha, iterations)
+        out = inverse @ y
+        # Its value is out; its differential is the exact inverse's, as everywhere, not the iteration's.
+        return out - inverse @ ((matrix - fixed) @ out) if matrix.requires_grad else out
     m, lead = matrix.size(-1), matrix.shape[:-2]
     method = _choose(method, m, iterations)
     alpha = alpha.expand(*lead, 1, 1).reshape(lead.numel(), 1, 1)

@@ -40,9 +40,9 @@ def no_autocast(device_type: str):
 def exact_product(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product with all digits of float32, also where the process lets a GPU take TF32 for float32.
 
-    The flag that would forbid TF32 belongs to the whole process and its threads, so it is left alone. Instead each
-    factor is split into what TF32 holds and a small rest; of the four products the one of the rests is below float32's
-    resolution. Not differentiable on a GPU: for use within autograd functions.
+    The flag that would forbid TF32 belongs to the whole process and its threads, so it is read but left alone. Where it
+    allows TF32, each factor is split into what TF32 holds and a small rest; of the four products the one of the rests is
+    below float32's resolution. Not differentiable on a GPU: for use within autograd functions.
 
     Args:
         a (Tensor): Shape (..., n, k).
@@ -51,7 +51,7 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         Tensor: Shape (..., n, m).
     """
-    if a.dtype != torch.float32 or a.device.type == 'cpu' or exporting():
+    if a.dtype != torch.float32 or a.device.type == 'cpu' or exporting() or not _allows_tf32():
         return a @ b
     return split_product(a, b)
 
@@ -60,6 +60,12 @@ def split_product(a: Tensor, b: Tensor) -> Tensor:
     """:func:`exact_product` of float32 by three products that may each be rounded to TF32 (11 bits)."""
     high_a, high_b = _eleven_bits(a), _eleven_bits(b)
     return high_a @ high_b + (high_a @ (b - high_b) + (a - high_a) @ high_b)
+
+
+def _allows_tf32() -> bool:
+    matmul = torch.backends.cuda.matmul
+    precision = getattr(matmul, 'fp32_precision', None)  # since torch 2.9, where reading the other may raise
+    return matmul.allow_tf32 if precision is None else precision in ('tf32', 'bf16')
 
 
 def _eleven_bits(x: Tensor) -> Tensor:

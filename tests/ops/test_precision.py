@@ -42,6 +42,25 @@ def test_exact_products_on_a_gpu(precision):
     torch.testing.assert_close(got.cpu().double(), a.double() @ b.double(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize('precision, products', [('highest', 1), ('high', 3)])
+def test_products_are_split_where_tf32_is_allowed(precision, products):
+    before, calls = torch.get_float32_matmul_precision(), []
+
+    class Products(TorchFunctionMode):
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            calls.append(func is torch.Tensor.matmul or func is torch.Tensor.__matmul__)
+            return func(*args, **(kwargs or {}))
+
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with Products():
+            exact_product(torch.empty(3, 4, device='meta'), torch.empty(4, 5, device='meta'))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert sum(calls) == products
+
+
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
 def test_split_products_keep_what_is_not_finite(value):
     a = torch.ones(4, 5)
