@@ -25,7 +25,7 @@ _SHIFT = 2.5
 # Terms for a relative error of 3e-6 at worst in float32, and of 1e-12 in float64.
 _TERMS = {torch.float32: 28, torch.float64: 64}
 # Matrices up to this size are inverted by their Cholesky factors, larger ones by products of their blocks.
-_BLOCK = 128
+_BLOCK = 160
 #: Least number of steps T. Fewer are cheaper as they are written, and fall to zero over a width that needs more terms.
 LEAST_ITERATIONS = 16
 
@@ -35,9 +35,9 @@ def factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, .
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
     axis = _reflection(sums)
-    reflected = _reflect_both_sides(matrix, sums, axis) * scale
-    reflected.diagonal(dim1=1, dim2=2).add_(_SHIFT)
-    return (positive_inverse(reflected), axis, scale, *_border(matrix, sums, alpha, iterations))
+    shifted = _reflect_both_sides(matrix, sums, axis).mul_(scale)
+    shifted.diagonal(dim1=1, dim2=2).add_(_SHIFT)
+    return (invert_(shifted), axis, scale, *_border(matrix, sums, alpha, iterations))
 
 
 def filter_product(factors: Tuple[Tensor, ...], y: Tensor, iterations: int) -> Tensor:
@@ -48,37 +48,40 @@ def filter_product(factors: Tuple[Tensor, ...], y: Tensor, iterations: int) -> T
     return z - border * torch.where(alone, z, z.mean(1, keepdim=True))
 
 
-def positive_inverse(matrix: Tensor) -> Tensor:
-    """Inverse of symmetric positive definite matrices (g, m, m), NaN where they are not.
+def invert_(matrix: Tensor) -> Tensor:
+    """Inverts symmetric positive definite matrices (g, m, m) in place; NaN where they are not.
 
     It takes two thirds of the multiplications of one product of such matrices, and is itself made of products.
     """
     m = matrix.size(-1)
     if m <= _BLOCK:
         factor, info = torch.linalg.cholesky_ex(matrix)
-        factor = factor.masked_fill((info != 0).view(-1, 1, 1), math.nan)
+        factor = factor.masked_fill_((info != 0).view(-1, 1, 1), math.nan)
         unit = torch.eye(m, dtype=matrix.dtype, device=matrix.device).expand_as(matrix)
         root = torch.linalg.solve_triangular(factor, unit, upper=False)
-        return exact_product(root.transpose(1, 2), root)
+        return matrix.copy_(exact_product(root.transpose(1, 2), root))
     half = m // 2
-    low = matrix[:, half:, :half]
-    top = positive_inverse(matrix[:, :half, :half])
-    ratio = exact_product(low, top)
-    bottom = positive_inverse(add_product(matrix[:, half:, half:], ratio, low.transpose(1, 2), alpha=-1))
-    cross = exact_product(bottom, ratio)
-    out = torch.empty_like(matrix)
-    out[:, :half, :half] = add_product(top, ratio.transpose(1, 2), cross)
-    out[:, half:, half:] = bottom
-    out[:, half:, :half] = -cross
-    out[:, :half, half:] = -cross.transpose(1, 2)
-    return out
+    top, bottom, low = matrix[:, :half, :half], matrix[:, half:, half:], matrix[:, half:, :half]
+    ratio = exact_product(low, invert_(top))
+    invert_(add_product_(bottom, ratio, low.transpose(1, 2), alpha=-1))
+    torch.neg(exact_product(bottom, ratio), out=low)
+    add_product_(top, ratio.transpose(1, 2), low, alpha=-1)
+    matrix[:, :half, half:] = low.transpose(1, 2)
+    return matrix
 
 
 def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta · c + alpha · a b`` with all digits of float32: (g, n, m), (g, n, k) and (g, k, m)."""
-    if a.device.type == 'cpu':
-        return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
-    return torch.add(beta * c, exact_product(a, b), alpha=alpha)
+    if a.device.type == 'cuda':
+        return torch.add(beta * c, exact_product(a, b), alpha=alpha)
+    return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
+
+
+def add_product_(c: Tensor, a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
+    """Adds ``alpha · a b`` to ``c``, as :func:`add_product`."""
+    if a.device.type == 'cuda':
+        return c.add_(exact_product(a, b), alpha=alpha)
+    return c.baddbmm_(a, b, alpha=alpha)
 
 
 @functools.lru_cache(maxsize=None)
@@ -133,7 +136,7 @@ def _reflection(vector: Tensor) -> Tensor:
 
 
 def _reflect(x: Tensor, axis: Tensor) -> Tensor:
-    return add_product(x, axis, exact_product(axis.transpose(1, 2), x), alpha=-1)
+    return torch.addcmul(x, axis, (axis * x).sum(1, keepdim=True), value=-1)
 
 
 def _reflect_both_sides(matrix: Tensor, sums: Tensor, axis: Tensor) -> Tensor:
@@ -144,7 +147,7 @@ def _reflect_both_sides(matrix: Tensor, sums: Tensor, axis: Tensor) -> Tensor:
     image = exact_product(rest, axis)
     image = image - 0.5 * (axis * image).sum(1, keepdim=True) * axis
     left, right = torch.cat([axis, image, -mean * ones], 2), torch.cat([image, axis, ones], 2)
-    return add_product(rest, left, right.transpose(1, 2), alpha=-1)
+    return add_product_(rest, left, right.transpose(1, 2), alpha=-1)
 
 
 def _border(matrix: Tensor, sums: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, Tensor]:

@@ -1,0 +1,198 @@
+"""The inverse at the sizes of detection: whole spectra, hard and easy images together, memory, and what a GPU would do."""
+import math
+
+import pytest
+import torch
+from dense import gaussian_kernel, newton_inverse, soft_alpha, soft_norm_alpha
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from mmsoft.ops import inverse_product
+from mmsoft.ops.resolvent import invert_
+
+# Roughness of the landmarks' field and its amplitude, from one blank image to one whose tokens have little in common.
+FIELDS = [(0., 0.), (1., 0.3), (1., 1.), (2., 3.), (4., 3.), (8., 5.), (math.inf, 1.), (math.inf, 5.)]
+
+
+def landmarks(side: int, roughness: float, amplitude: float) -> torch.Tensor:
+    """Tokens (side², 32) of waves over a map, of ``roughness`` periods at most, or noise."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(side, side, 32, generator=generator, dtype=torch.float64)
+    if math.isfinite(roughness):
+        axis = torch.linspace(0, 1, side, dtype=torch.float64)
+        y, x = torch.meshgrid(axis, axis, indexing='ij')
+        fy, fx, phase = torch.rand(3, 32, generator=generator, dtype=torch.float64)
+        noise = torch.sin(6.28 * (roughness * (fy * y[..., None] + fx * x[..., None]) + phase)) + 1e-3 * noise
+    return (amplitude * noise / 32**0.5).flatten(0, 1)
+
+
+def problems(side: int, variant: str):
+    """Matrices (images, 1, m, m), columns in their range (images, 1, m, 32), and starting scales."""
+    kernels = torch.stack([gaussian_kernel(x, x) for x in (landmarks(side, *field) for field in FIELDS)]).unsqueeze(1)
+    generator = torch.Generator().manual_seed(1)
+    y = kernels @ torch.randn(len(FIELDS), 1, side**2, 32, generator=generator, dtype=torch.float64)
+    if variant == 'soft':
+        return kernels + 0.01 * torch.eye(side**2), y, soft_alpha(kernels)
+    return kernels, y, torch.stack([soft_norm_alpha(image) for image in kernels]).view(-1, 1, 1, 1)
+
+
+def filtered(matrix, y, alpha):
+    """20 steps on each eigenvalue: 1 - αλ², squared twenty times."""
+    eigenvalues, vectors = torch.linalg.eigh(matrix)
+    left = 1 - alpha.squeeze(-1) * eigenvalues**2
+    for _ in range(20):
+        left = left**2
+    return vectors @ (((1 - left) / eigenvalues).unsqueeze(-1) * (vectors.transpose(-2, -1) @ y))
+
+
+@pytest.mark.parametrize('variant', ['soft', 'soft_norm'])
+@pytest.mark.parametrize('side', [13, 22, pytest.param(33, marks=pytest.mark.slow)])
+def test_smooth_and_rough_images_in_one_batch(side, variant):
+    """In float32, value and gradients, each image by its own scale."""
+    matrix, y, alpha = (t.float() for t in problems(side, variant))
+    grad = y.flip(-1)
+    want = products(filtered(matrix.double(), torch.cat([y, grad], -1).double(), alpha.double()))
+    noise = distances(products(newton_inverse(matrix, alpha) @ torch.cat([y, grad], -1)), want)
+    matrix.requires_grad_(), y.requires_grad_()
+    out = inverse_product(matrix, y, alpha)
+    got = distances((out.detach(), *torch.autograd.grad(out, (y, matrix), grad)), want)
+    assert (got < 6 * noise + 1e-5).all(), (got, noise)
+    with torch.no_grad():
+        alone = torch.cat([inverse_product(*(t[i:i + 1] for t in (matrix, y, alpha))) for i in range(len(FIELDS))])
+    assert (distances([alone], [out.detach()]) < 6 * noise[0] + 1e-5).all()
+
+
+def products(columns):
+    """Value, and gradients of y and of the matrix, from the filter of y and of the value's gradient."""
+    z, dy = columns.chunk(2, dim=-1)
+    return z, dy, -dy @ z.transpose(-2, -1)
+
+
+def distances(got, want):
+    """Distance of tensors (rows) and images (columns), relative to what is wanted."""
+    return torch.stack([(a - b).flatten(1).norm(dim=1) / b.flatten(1).norm(dim=1) for a, b in zip(got, want)])
+
+
+@pytest.mark.parametrize('m', [1, 160, 161, 500])
+def test_inverse_of_positive_matrices(m):
+    root = torch.randn(2, m, m, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = root @ root.transpose(1, 2) + torch.eye(m)
+    torch.testing.assert_close(invert_(matrix.clone()) @ matrix, torch.eye(m).double().expand(2, m, m))
+
+
+@pytest.mark.parametrize('method', ['newton', 'closed_form', 'resolvent'])
+@pytest.mark.parametrize('m', [1, 40, 300])
+def test_nan_stays_in_its_image(m, method):
+    matrix, y, alpha = torch.eye(m).repeat(2, 1, 1, 1), torch.ones(2, 1, m, 4), torch.ones(2, 1, 1, 1)
+    matrix[0, 0, m // 2, m // 2] = math.nan
+    out = inverse_product(matrix, y, alpha, method=method)
+    assert out[0].isnan().all() and out[1].isfinite().all()
+
+
+@pytest.mark.parametrize('method', ['newton', 'closed_form', 'resolvent'])
+@pytest.mark.parametrize('images, m, c', [(0, 5, 4), (0, 300, 4), (2, 1, 7), (2, 5, 9)])
+def test_empty_batches_and_wide_columns(images, m, c, method):
+    matrix, y = torch.eye(m).repeat(images, 3, 1, 1).requires_grad_(), torch.ones(images, 3, m, c)
+    out = inverse_product(matrix, y, torch.ones(images, 3, 1, 1), method=method)
+    out.sum().backward()
+    assert out.shape == y.shape and matrix.grad.shape == matrix.shape
+    torch.testing.assert_close(out, y, rtol=1e-5, atol=1e-5)
+
+
+def test_constant_rows_at_the_border_of_convergence_fall_to_zero():
+    """Where all row sums are equal, αλ² = 2 on the constant vector alone, and only it goes to zero."""
+    m = 128
+    matrix = torch.eye(m) + 0.002 * torch.diag(torch.ones(m - 1), 1) + 0.002 * torch.diag(torch.ones(m - 1), -1)
+    matrix[0, -1] = matrix[-1, 0] = 0.002
+    y = torch.randn(1, m, 3, generator=torch.Generator().manual_seed(0)) + 1
+    alpha = 2 / matrix.double().sum(-1).max().square().view(1, 1, 1)
+    want = torch.linalg.solve(matrix.double(), (y - y.mean(1, keepdim=True)).double())
+    got = inverse_product(matrix.double()[None], y.double(), alpha)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+class Storages(TorchDispatchMode):
+    """Remembers the storages that operations make besides the given ones, without holding them."""
+
+    def __init__(self, *given):
+        super().__init__()
+        self.given = {t.untyped_storage()._cdata for t in given}
+        self.made = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for t in tree_flatten(out)[0]:
+            if isinstance(t, torch.Tensor):
+                storage = t.untyped_storage()
+                if storage._cdata in self.given:
+                    continue
+                self.made[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        return out
+
+    def alive(self) -> int:
+        return sum(size for reference, size in self.made.values() if not reference.expired())
+
+
+@pytest.mark.parametrize('method, bytes_each', [('newton', 4), ('closed_form', 8), ('resolvent', 4)])
+def test_checkpointing_frees_the_factorization(method, bytes_each):
+    m, c = 200, 4
+    matrix = torch.eye(m).repeat(1, 2, 1, 1).requires_grad_()
+    y, alpha = torch.ones(1, 2, m, c, requires_grad=True), torch.ones(1, 2, 1, 1)
+    alive, grads = {}, {}
+    for name, run in (('plain', lambda f, *args: f(*args)), ('checkpoint', lambda f, *args: checkpoint(
+            f, *args, use_reentrant=False))):
+        with Storages(matrix, y, alpha) as storages:
+            out = run(lambda matrix, y: inverse_product(matrix, y, alpha, method=method), matrix, y)
+        alive[name] = storages.alive()
+        grads[name] = torch.autograd.grad(out.square().sum(), (matrix, y))
+    assert alive['checkpoint'] <= out.nbytes
+    assert bytes_each * matrix.numel() <= alive['plain'] < 1.1 * bytes_each * matrix.numel() + 8 * out.nbytes
+    torch.testing.assert_close(grads['checkpoint'], grads['plain'])
+
+
+def test_gradient_of_the_columns_alone_takes_no_gradient_of_the_matrix():
+    matrix, y = torch.eye(200).repeat(1, 1, 1, 1), torch.ones(1, 1, 200, 4, requires_grad=True)
+    out = inverse_product(matrix, y, torch.ones(1, 1, 1, 1))
+    with FlopCounterMode(display=False) as with_y:
+        torch.autograd.grad(out.sum(), y)
+    assert with_y.get_total_flops() < 2 * 2 * 31 * 200 * 200 * 4
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations that are more than a view, and the tensors of float64 among their results."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.wide = 0, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        self.count += not function.is_view
+        self.wide += any(isinstance(t, torch.Tensor) and t.dtype == torch.float64 for t in tree_flatten(out)[0])
+        return out
+
+
+def cost(method: str, m: int):
+    """FLOPs and launches of one head, forward and backward, on a device that cannot be asked for a value."""
+    matrix = torch.empty(1, m, m, device='meta', requires_grad=True)
+    y, alpha = (torch.empty(1, *shape, device='meta') for shape in ((m, 32), (1, 1)))
+    figures = []
+    for run in (lambda: inverse_product(matrix, y, alpha, method=method), lambda: figures.append(
+            out.backward(torch.empty_like(out)))):
+        with FlopCounterMode(display=False) as flops, Launches() as launches:
+            out = run() if not figures else out.backward(torch.empty_like(out))
+        figures.append((flops.get_total_flops(), launches.count))
+        assert not launches.wide
+    return figures
+
+
+def test_a_device_is_never_waited_for_and_does_a_tenth_of_the_iterations_work():
+    """Meta tensors hold no values: whatever reads one, to branch or to index, raises."""
+    (newton, _), _ = cost('newton', 1050)
+    (forward, launches), (backward, more_launches) = cost('auto', 1050)
+    assert newton == 20 * 2 * 2 * 1050**3 + 2 * 1050**2 * 32
+    assert forward < newton / 20 and backward < newton / 20
+    assert launches < 280 and more_launches < 120
