@@ -72,14 +72,14 @@ def invert_(matrix: Tensor) -> Tensor:
 
 def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta · c + alpha · a b`` with all digits of float32: (g, n, m), (g, n, k) and (g, k, m)."""
-    if a.device.type == 'cuda':
+    if a.device.type != 'cpu':
         return torch.add(beta * c, exact_product(a, b), alpha=alpha)
     return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
 
 
 def add_product_(c: Tensor, a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
     """Adds ``alpha · a b`` to ``c``, as :func:`add_product`."""
-    if a.device.type == 'cuda':
+    if a.device.type != 'cpu':
         return c.add_(exact_product(a, b), alpha=alpha)
     return c.baddbmm_(a, b, alpha=alpha)
 
