@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Tuple
 import cv2
 import numpy as np
 
-from .shapes_scene import Instance, Scene
+from .shapes_scene import Scene
 
 _ADE20K = dict(train='training', val='validation')
 
@@ -76,23 +76,18 @@ def run_lengths(mask: np.ndarray) -> Dict[str, List[int]]:
     return dict(size=list(mask.shape), counts=counts)
 
 
-def coco_annotation(instance: Instance) -> Dict[str, Any]:
-    """A COCO annotation without its ids."""
-    mask = instance.mask
-    x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
-    return dict(
-        category_id=instance.label + 1,
-        iscrowd=int(instance.crowd),
-        area=int(mask.sum()),
-        bbox=[x, y, width, height],
-        segmentation=run_lengths(mask) if instance.crowd else polygons(mask))
-
-
 def coco_scene(file_name: str, scene: Scene) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
     """A COCO image and its annotations, without any ids."""
     height, width = scene.semantic.shape
-    image = dict(file_name=file_name, width=width, height=height)
-    return image, [coco_annotation(instance) for instance in scene.instances]
+    annotations = [
+        dict(
+            category_id=label + 1,
+            iscrowd=int(crowd),
+            area=int(mask.sum()),
+            bbox=list(cv2.boundingRect(mask.view(np.uint8))),
+            segmentation=run_lengths(mask) if crowd else polygons(mask)) for label, mask, crowd in scene.instances
+    ]
+    return dict(file_name=file_name, width=width, height=height), annotations
 
 
 def coco_document(scenes: Iterable[Tuple[Dict[str, Any], List[Dict[str, Any]]]], classes: Sequence[str]) -> bytes:
