@@ -251,3 +251,15 @@ def test_sync_batch_norm_files_fit(tmp_path):
     backbone = SOFT(SMALL, out_indices=(0, 1))
     load_pretrained(backbone, saved(tmp_path / 'x.pth', published))
     assert loaded(backbone, published)
+
+
+def test_names_of_release_0_1_still_load(tmp_path):
+    """Which knew CvT's projections without the ``qkv`` around them."""
+    cfg = dict(type='mmsoft.SimACvT', arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2]))
+    source = MMENGINE_MODELS.build(cfg)
+    state_dict = {f'backbone.{name}'.replace('attn.qkv.', 'attn.'): t for name, t in source.state_dict().items()}
+    path = str(tmp_path / 'old.pth')
+    torch.save(dict(state_dict=state_dict), path)
+    model = MMENGINE_MODELS.build(dict(cfg, init_cfg=dict(type='Pretrained', checkpoint=path)))
+    model.init_weights()
+    assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in model.state_dict().items())
