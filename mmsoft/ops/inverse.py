@@ -58,8 +58,8 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     r"""Newton–Raphson inverse times a thin matrix, :math:`V y`, differentiated as the exact inverse.
 
     The gradient is :math:`\partial y = V G` and :math:`\partial M = -V G (V y)^\top` (2207.03341, Eq. 16, multiplied
-    out), so that the backward pass takes the forward pass's factorisation of M. No result depends on the other matrices of the
-    batch, and no method but ``'closed_form'`` reads a value back from the device.
+    out), so that the backward pass takes the forward pass's factorisation of M. No result depends on the other
+    matrices of the batch, and no method but ``'closed_form'`` reads a value back from the device.
 
     Args:
         matrix (Tensor): Symmetric positive semidefinite matrices M of shape (..., m, m), float32 or float64.

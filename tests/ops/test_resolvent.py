@@ -189,11 +189,10 @@ def costs(method: str, m: int):
     return forward, backward
 
 
-def test_a_device_is_never_waited_for_and_does_an_eighth_of_the_iterations_work():
+def test_a_device_is_never_waited_for_and_does_a_25th_of_the_iterations_work():
     """Meta tensors hold no values: whatever reads one, to branch or to index, raises."""
     forward, backward = costs('auto', 1050)
     iteration = 20 * 2 * 2 * 1050**3
-    # Each product is three there, none of which TF32 could round.
-    assert 0.1 * iteration < forward.flops < 0.12 * iteration and backward.flops < 0.07 * iteration
-    assert forward.launches < 1300 and backward.launches < 800
+    assert forward.flops < iteration / 25 and backward.flops < iteration / 40
+    assert forward.launches < 400 and backward.launches < 200
     assert not forward.wide and not backward.wide
