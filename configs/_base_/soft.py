@@ -1,4 +1,4 @@
-"""SOFT-Norm backbones for dense prediction, with the ImageNet files that their authors publish, and COCO's optimizer."""
+"""SOFT-Norm backbones for dense prediction, with their authors' ImageNet files, and COCO's optimizer."""
 soft_tiny = dict(
     type='mmsoft.SOFT',
     arch='tiny',

@@ -1,7 +1,8 @@
 """The protocol of attentions, and the place in a body for which one is made.
 
 A new attention is one file: a subclass of :class:`Attention`, or of :class:`MultiheadAttention` if it is a product of
-queries, keys and values, registered in :data:`mmsoft.registry.MODELS`. Every body takes it as ``attention=dict(type=…)``.
+queries, keys and values, registered in :data:`mmsoft.registry.MODELS`. Every body takes it as
+``attention=dict(type=…)``.
 """
 from typing import Callable, NamedTuple, Optional, Tuple
 
@@ -61,8 +62,9 @@ class Attention(BaseModule):
             x (Tensor): Shape (B, extra + H' · W', C): class tokens, if any, in front of the tokens of a map.
             hw (tuple[int, int]): Rows H' and columns W' of the map.
             mask (Tensor, optional): The part of each map that is its image, shape (B, 1, H', W') of bool, some rows
-                from the top and some columns from the left (:func:`mmsoft.layers.extent_mask`). Other tokens neither attend nor are attended to, and
-                what comes out at their places means nothing. Defaults to None: all do.
+                from the top and some columns from the left (:func:`mmsoft.layers.extent_mask`). Other tokens neither
+                attend nor are attended to, and what comes out at their places means nothing. Defaults to None: all
+                do.
 
         Returns:
             Tensor: Shape of ``x``.
@@ -109,7 +111,7 @@ class MultiheadAttention(Attention):
 
 
 def mask_of_tokens(mask: Tensor, tokens: int) -> Tensor:
-    """Mask of a map, (B, 1, H', W'), as one of all tokens, (B, tokens): class tokens in front of the map's take part."""
+    """Mask of a map, (B, 1, H', W'), as one of all tokens, (B, tokens): class tokens in front take part."""
     mask = mask.flatten(1)
     return nn.functional.pad(mask, (tokens - mask.size(1), 0), value=True)
 

@@ -12,7 +12,7 @@ from .base import Attention, Site
 
 @MODELS.register_module()
 class LinformerAttention(Attention):
-    r""":math:`\mathrm{softmax}(q (E k)^\top / \sqrt d) \, F v` with E = F (2006.04768, Eq. 7), at any size of the image.
+    r""":math:`\mathrm{softmax}(q (E k)^\top / \sqrt d) \, F v` with E = F (2006.04768, Eq. 7), at any size.
 
     SOFT compares with Linformer at its own ratio and calls PVT's spatial reduction a special case of it (2110.11945,
     Sec. 4.2). So E is a convolution whose kernel and stride are the ratio, one d → d filter bank for all heads as in
@@ -37,7 +37,7 @@ class LinformerAttention(Attention):
         return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
     def _reduced(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
-        """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that reach over the map."""
+        """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
         extra = x.size(1) - hw[0] * hw[1]
         heads = to_map(x[:, extra:], hw).unflatten(1, (self.num_heads, -1)).flatten(0, 1)
         heads = F.pad(heads, (0, -hw[1] % self.ratio, 0, -hw[0] % self.ratio), mode='replicate')

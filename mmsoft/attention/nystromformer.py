@@ -12,7 +12,7 @@ from .base import Attention, Site
 
 @MODELS.register_module()
 class NystromformerAttention(Attention):
-    r""":math:`\rho(q \tilde k^\top) \, \rho(\tilde q \tilde k^\top)^+ \, \rho(\tilde q k^\top) \, v` (2102.03902, Eq. 13).
+    r""":math:`\rho(q \tilde k^\top) \rho(\tilde q \tilde k^\top)^+ \rho(\tilde q k^\top) v` (2102.03902, Eq. 13).
 
     ρ is the softmax over rows. Landmarks are means of windows of the map, as SOFT compares it (2110.11945, Sec. 4.2);
     windows at the right and bottom are cut off where the ratio does not divide the map. The pseudoinverse takes the six

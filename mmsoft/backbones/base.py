@@ -136,7 +136,7 @@ class BaseBackbone(BaseModule):
         return self
 
     def freeze(self) -> None:
-        """Freezes ``frozen_stages``. To be called once all layers exist: optimizers and distributed wrappers look then."""
+        """Freezes ``frozen_stages``; called once all layers exist, when optimizers and distributed wrappers look."""
         for module in self._frozen_modules() if self.frozen_stages >= 0 else ():
             module.requires_grad_(False)
             if isinstance(module, nn.Module):

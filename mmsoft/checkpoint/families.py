@@ -26,7 +26,8 @@ def to_mmsoft(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
         under the names ``backbone.*`` and ``head.fc.*``; names that are neither are unchanged.
     """
     # Release 0.1 had CvT's projections beside ``qkv``.
-    state_dict = {re.sub(r'(\.attn)(\.[qkv]\.(conv|norm|proj)\.)', r'\1.qkv\2', name): t for name, t in state_dict.items()}
+    former = re.compile(r'(\.attn)(\.[qkv]\.(conv|norm|proj)\.)')
+    state_dict = {former.sub(r'\1.qkv\2', name): t for name, t in state_dict.items()}
     bare = {name[len(BACKBONE):] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
     family = published_family(bare)
     if family:

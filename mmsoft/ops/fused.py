@@ -1,8 +1,8 @@
 r"""Products with a Gaussian kernel by PyTorch's fused attention kernels.
 
 An attention kernel returns :math:`O = \mathrm{softmax}(S) b` and the logarithms :math:`\ell` of the sums it divides by,
-so :math:`\exp(S) b = e^\ell O`. With :math:`S_{ij} = x_i \cdot y_j - \frac12 \|y_j\|^2`, the column norms given as a mask,
-:math:`e^{\ell_i - \frac12 \|x_i\|^2} O_i` is the Gaussian product. Its backward pass makes :math:`e^{S - \ell}` anew: given
+so :math:`\exp(S) b = e^\ell O`. With :math:`S_{ij} = x_i \cdot y_j - \frac12 \|y_j\|^2`, the column norms given as a
+mask, :math:`e^{\ell_i - \frac12 \|x_i\|^2} O_i` is the Gaussian product. Its backward pass makes :math:`e^{S - \ell}` anew: given
 :math:`\frac12 \|x_i\|^2` in place of :math:`\ell` this is the Gaussian kernel, and given zeros in place of O the term
 vanishes that differentiates softmax's division.
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
-# Fewer blocks of 64 rows than this leave a GPU idle, and the longer side is cut into parts of this many tokens at least.
+# Fewer blocks of 64 rows than this leave a GPU idle; the longer side is cut into parts of this many tokens at least.
 _BLOCKS, _PART = 256, 1024
 
 

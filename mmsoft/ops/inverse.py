@@ -156,7 +156,7 @@ _FEW = 96
 
 
 def _choose(method: str, m: int, iterations: int) -> str:
-    """The key of :data:`_METHODS` that ``method`` stands for; it depends on nothing that a device would have to tell."""
+    """The key of :data:`_METHODS` that ``method`` stands for; nothing that a device would have to tell decides."""
     if method in ('newton', 'closed_form'):
         return method
     if iterations < resolvent.LEAST_ITERATIONS or method == 'auto' and m <= _FEW:

@@ -25,8 +25,8 @@ def l1_attention(q: Tensor,
     The paper multiplies normalised queries and keys in half precision (2206.08898, Sec. 1), where nothing overflows.
     But they and the product are of the order 1/n, which float16 holds as subnormal numbers: for 16,800 tokens of unit
     variance (800×1344 in patches of 8, d = 48) that product has an error of 3.4e-3, for 67,200 one of 2.8e-2. bfloat16
-    errs by 3.3e-3 whatever n. This one computes in float32, to 3e-7, in 0.7 to 1.3 times the time of bfloat16 products on a CPU,
-    and leaves rounding to what follows: under autocast its result is float32.
+    errs by 3.3e-3 whatever n. This one computes in float32, to 3e-7, in 0.7 to 1.3 times the time of bfloat16 products
+    on a CPU, and leaves rounding to what follows: under autocast its result is float32.
 
     Args:
         q (Tensor): Queries, shape (B, h, n, d).

@@ -41,8 +41,8 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product with all digits of float32, also where the process lets a GPU take TF32 for float32.
 
     The flag that would forbid TF32 belongs to the whole process and its threads, so it is read but left alone. Where it
-    allows TF32, each factor is split into what TF32 holds and a small rest; of the four products the one of the rests is
-    below float32's resolution. Not differentiable on a GPU: for use within autograd functions.
+    allows TF32, each factor is split into what TF32 holds and a small rest; of the four products the one of the rests
+    is below float32's resolution. Not differentiable on a GPU: for use within autograd functions.
 
     Args:
         a (Tensor): Shape (..., n, k).

@@ -65,7 +65,7 @@ def gaussian_attention(q: Tensor, v: Tensor) -> Tensor:
 
 
 def soft_alpha(matrix: Tensor, ridge: float = 0.) -> Tensor:
-    """Starting scale of SOFT's iteration, ``0.9 · 2 / ‖A‖₁²``, for each ``A + ridge · I`` of (..., m, m): (..., 1, 1)."""
+    """Starting scale of SOFT's iteration, ``0.9 · 2 / ‖A‖₁²``, for ``A + ridge · I`` of (..., m, m): (..., 1, 1)."""
     return 1.8 / (matrix.sum(-1, keepdim=True).amax(-2, keepdim=True) - ridge).square()
 
 

@@ -31,7 +31,7 @@ def test_performer_becomes_softmax_with_many_features():
         torch.manual_seed(0)
         performer = with_weights_of(PerformerAttention(SITE, features), softmax)
         errors.append(((performer(x, HW) - want).norm() / (want - want.mean(1, keepdim=True)).norm()).item())
-    assert errors[0] > errors[1] and errors[2] < errors[1] / 5  # as the square root of their number, 8 for 64 times as many
+    assert errors[0] > errors[1] and errors[2] < errors[1] / 5  # 8 by theory: the root of their number
 
 
 def test_features_are_orthogonal():

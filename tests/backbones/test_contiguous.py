@@ -117,8 +117,9 @@ def _carafe(x, device):
 
 
 def _masked_convolution(x, device):
-    x, weight, mask = x[:1], torch.randn(4, 32, 3, 3, device=device), (torch.rand(1, 16, 24, device=device) > 0.5).float()
-    return ops.masked_conv2d(x, mask, weight, torch.zeros(4, device=device), 1), torch.conv2d(x, weight, padding=1) * mask
+    x, weight, bias = x[:1], torch.randn(4, 32, 3, 3, device=device), torch.zeros(4, device=device)
+    mask = (torch.rand(1, 16, 24, device=device) > 0.5).float()
+    return ops.masked_conv2d(x, mask, weight, bias, 1), torch.conv2d(x, weight, padding=1) * mask
 
 
 def _deformable_attention(x, device):

@@ -148,9 +148,10 @@ def test_dropout_and_stochastic_depth(rates):
 def test_drop_path_is_the_published_one():
     """Linear over all blocks; what the published code calls so is dropout in SOFT layers and real in the last stage."""
     stages = SOFT('tiny', drop_path_rate=0.2).stages
-    dropout, drop_path = zip(*((block.drop[0].p, block.drop[1].drop_prob) for stage in stages for block in stage.blocks))
+    drops = [block.drop for stage in stages for block in stage.blocks]
+    dropout, drop_path = [drop[0].p for drop in drops], [drop[1].drop_prob for drop in drops]
     rates = torch.linspace(0, 0.2, 8).tolist()
-    assert dropout == pytest.approx([*rates[:6], 0, 0]) and drop_path == pytest.approx([*[0] * 6, *rates[6:]])
+    assert dropout == pytest.approx([*rates[:6], 0, 0]) and drop_path == pytest.approx([0] * 6 + rates[6:])
 
 
 @both_norms

@@ -62,7 +62,8 @@ def test_kernel_neither_exceeds_one_nor_is_subnormal(spread):
 @pytest.mark.parametrize('offset', [0., 10., 100., 1e3, 1e4])
 def test_tokens_may_lie_anywhere(offset, route):
     """As a query's bias or a channel of outliers moves them; 1e4 leaves float32 three digits behind the point."""
-    x, y, b = ((t + move).float().double() for t, move in zip(inputs((1, 2, 300, 60, 32, 32), 1.7), (offset, offset, 0)))
+    tokens = inputs((1, 2, 300, 60, 32, 32), 1.7)
+    x, y, b = ((t + move).float().double() for t, move in zip(tokens, (offset, offset, 0)))
     assert gaussian_kernel(x.float(), y.float()).max() <= 1
     for got, want in ((gaussian_kernel(x.float(), y.float()), dense.gaussian_kernel(x, y)),
                       (gaussian_product(x.float(), y.float(), b.float()), dense.gaussian_product(x, y, b))):

@@ -1,4 +1,4 @@
-"""The inverse at the sizes of detection: whole spectra, hard and easy images together, memory, and what a GPU would do."""
+"""The inverse at the sizes of detection: spectra, hard and easy images together, memory, and what a GPU does."""
 import math
 
 import pytest
