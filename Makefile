@@ -6,7 +6,7 @@ PY := .venv/bin/python
 DETECTOR := configs/retinanet_soft_nano_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 
-.PHONY: setup train segment test bench zoo
+.PHONY: setup train segment test bench zoo evidence
 
 setup:
 	@tools/setup_env.sh
@@ -25,3 +25,6 @@ bench: setup
 
 zoo: setup
 	$(PY) tools/zoo.py $(ARGS)
+
+evidence: setup
+	$(PY) tools/evidence.py $(ARGS)
