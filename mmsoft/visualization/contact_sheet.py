@@ -72,9 +72,7 @@ def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], vis
     rows = []
     for index in indices:
         sample = model.test_step(pseudo_collate([dataset[index]]))[0].cpu()
-        image = mmcv.imread(sample.img_path, channel_order='rgb')
-        if 'masks' not in sample.get('gt_instances', {}):
-            image = _enlarge(image, sample)
+        image = _enlarge(mmcv.imread(sample.img_path, channel_order='rgb'), sample)
         row = [image]
         for gt in (True, False):
             visualizer.add_datasample('contact_sheet', image.copy(), sample, draw_gt=gt, draw_pred=not gt, **draw)
@@ -85,15 +83,21 @@ def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], vis
 
 
 def _enlarge(image: np.ndarray, sample) -> np.ndarray:
-    """A small picture at several times its size, and so its boxes and labels: the visualizer's letters have theirs."""
+    """A small picture at several times its size, and so its boxes, masks and labels: the visualizer's letters have theirs."""
     times = max(1, 480 // max(image.shape[:2]))
     for name, data in sample.items():
         if 'bboxes' in data:
             data.bboxes = data.bboxes * times
+            if 'masks' in data:  # the host's own of the ground truth, a tensor of what was found
+                data.masks = _repeat(data.masks, times) if torch.is_tensor(data.masks) else data.masks.rescale(times)
         elif name in ('gt_sem_seg', 'pred_sem_seg'):
-            large = data.data.repeat_interleave(times, dim=-2).repeat_interleave(times, dim=-1)
-            sample.set_field(PixelData(data=large), name)
+            sample.set_field(PixelData(data=_repeat(data.data, times)), name)
     return mmcv.imrescale(image, times)
+
+
+def _repeat(pixels: torch.Tensor, times: int) -> torch.Tensor:
+    """Every pixel several times in either direction, (..., H, W) to (..., times · H, times · W)."""
+    return pixels.repeat_interleave(times, dim=-2).repeat_interleave(times, dim=-1)
 
 
 def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, Path], path: Union[str, Path],

@@ -1,4 +1,5 @@
 """Trains all rows, several at once, each in a process of its own, and goes on where it was stopped."""
+import argparse
 import json
 import os
 import subprocess
@@ -7,8 +8,9 @@ import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
+from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 from .chance import chance
 from .recipe import SHAPES
 from .report import write_report
@@ -119,3 +121,19 @@ class _Trainings:
     def _result(self, run: Run) -> Path:
         return self.work_dir / run.name / RESULT
 
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description='Trains every method and body of the zoo on generated shapes, beside a backbone of the host\'s own, '
+        'and writes docs/evidence.md.',
+        epilog='Interrupted, the same command goes on.')
+    parser.add_argument('names', nargs='*', metavar='ROW', help='only these rows')
+    parser.add_argument('--list', action='store_true', help='print the rows and stop')
+    parser.add_argument('--work-dir', default='work_dirs/evidence', help='default: %(default)s')
+    parser.add_argument('--docs', default='docs', help='folder of the page (default: %(default)s)')
+    parser.add_argument('--jobs', type=int, default=1, help='trainings at a time (default: %(default)s)')
+    parser.add_argument('--iterations', type=int, help='length of every training, to try the tool')
+    args = vars(parser.parse_args())
+    run = list_rows if args.pop('list') else lambda: evidence(**args)
+    return command_line(run, 'Interrupted; the same command goes on.')

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mmengine.config import Config
 
 import mmsoft
-from mmsoft.config import load_config, map_dicts
+from mmsoft.utils.config import load_config, map_dicts
 from mmsoft.datasets.shapes import METAINFO, SEMANTIC_METAINFO
 from mmsoft.datasets.shapes_formats import coco_path, image_folder, label_folder, portrait_folder
 from .rows import BACKBONES, METHODS, Backbone, Method, Run

@@ -1,7 +1,7 @@
 """What is trained: every method and every body of the zoo, each beside a host's backbone of about its size."""
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mmsoft.errors import UsageError
+from mmsoft.utils.errors import UsageError
 
 
 class Backbone(NamedTuple):
@@ -199,7 +199,7 @@ METHODS = dict(
     cascade_mask_rcnn=Method(
         'Cascade Mask R-CNN',
         'cascade_mask_rcnn_soft_small_3x',
-        700,
+        500,
         2e-3, {
             **_RPN,
             **{f'train_cfg.rcnn.{stage}.sampler.num': 32
@@ -247,6 +247,9 @@ METHODS = dict(
 )
 
 
+METHODS['body'] = METHODS['retinanet']._replace(iterations=600)
+
+
 def _row(ours: Tuple[str, str], host: str, why: str = '') -> Row:
     method, backbone = ours
     return Row(Run(method, backbone), Run(method, host), why)
@@ -261,10 +264,10 @@ ROWS = dict(
     atss=_row(('atss', 'soft_norm'), 'pvt'),
     gfl=_row(('gfl', 'soft_norm'), 'pvt'),
     soft=_row(('retinanet', 'soft'), 'pvt'),
-    sima_xcit_p16=_row(('retinanet', 'sima_xcit_p16'), 'xcit_p16'),
-    sima_xcit_p8=_row(('retinanet', 'sima_xcit_p8'), 'xcit_p8'),
-    sima_deit=_row(('retinanet', 'sima_deit'), 'deit'),
-    sima_cvt=_row(('retinanet', 'sima_cvt'), 'pvt_3'),
+    sima_xcit_p16=_row(('body', 'sima_xcit_p16'), 'xcit_p16'),
+    sima_xcit_p8=_row(('body', 'sima_xcit_p8'), 'xcit_p8'),
+    sima_deit=_row(('body', 'sima_deit'), 'deit'),
+    sima_cvt=_row(('body', 'sima_cvt'), 'pvt_3'),
     classify_soft=_row(('classifier', 'soft'), 'resnet_24'),
     classify_soft_norm=_row(('classifier', 'soft_norm'), 'resnet_24'),
     classify_sima_xcit_p16=_row(('classifier', 'sima_xcit_p16'), 'xcit_p16'),
