@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -135,5 +136,6 @@ def main() -> int:
     parser.add_argument('--jobs', type=int, default=1, help='trainings at a time (default: %(default)s)')
     parser.add_argument('--iterations', type=int, help='length of every training, to try the tool')
     args = vars(parser.parse_args())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the trainings end, too
     run = list_rows if args.pop('list') else lambda: evidence(**args)
     return command_line(run, 'Interrupted; the same command goes on.')

@@ -214,7 +214,7 @@ METHODS = dict(
     atss=Method(
         'ATSS',
         'atss_soft_small_3x',
-        700,
+        500,
         2e-3, {
             **_ONE_STAGE, 'bbox_head.anchor_generator': _CENTRES,
             'bbox_head.stacked_convs': 2
@@ -224,7 +224,7 @@ METHODS = dict(
     gfl=Method(
         'GFL',
         'gfl_soft_small_3x',
-        700,
+        500,
         2e-3, {
             **_ONE_STAGE, 'bbox_head.anchor_generator': _CENTRES,
             'bbox_head.stacked_convs': 2
@@ -242,12 +242,12 @@ METHODS = dict(
         },
         cost=0.35,
         stages=3),
-    upernet=Method('UperNet', 'upernet_soft_small_160k', 600, 2e-3, {}, cost=0.18, batch_size=4),
+    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, 2e-3, {}, cost=0.18, batch_size=4),
     classifier=Method('classifier', 'soft_tiny_in1k', 250, 1e-3, {}, batch_size=32),
 )
 
 
-METHODS['body'] = METHODS['retinanet']._replace(iterations=600)
+METHODS['body'] = METHODS['retinanet']._replace(iterations=450)
 
 
 def _row(ours: Tuple[str, str], host: str, why: str = '') -> Row:
