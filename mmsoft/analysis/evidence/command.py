@@ -79,7 +79,7 @@ class _Trainings:
                     said = time.time()
                     self._say(', '.join(f'{run.name} {self._iteration(run)}/{self.lengths[run]}'
                                         for run in self.running))
-                time.sleep(0.2)
+                time.sleep(1)
         finally:
             for process in self.running.values():
                 process.terminate()

@@ -2,6 +2,8 @@
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
+import cv2
+import mmcv
 from matplotlib.figure import Figure
 from mmengine.runner import find_latest_checkpoint
 
@@ -52,12 +54,13 @@ Ours in red, the host's in grey; each a mean of ten iterations.
 
 Held-out scenes, detections with a score of 0.5 or more.
 
-![Scenes, their ground truth, and the masks that were found](images/evidence_masks.png)
+![Scenes, their ground truth, and the masks that were found](images/evidence_masks.jpg)
 
 ## To have it again
 
-Seed {seed}; {versions}; one thread on a shared virtual machine, so minutes are those of a busy processor (user and system
-time), not of the clock. `work_dirs/evidence/*/result.json` holds every figure of this page, and all losses.
+Seed {seed}; {versions}.
+One thread each on a busy virtual machine; minutes are those that the processor worked (user and system time), not those
+of the clock. `work_dirs/evidence/*/result.json` holds every figure of this page, and all losses.
 '''
 
 
@@ -80,7 +83,9 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
     shown = work_dir / SHOWN.name
     if SHOWN.name in results and (shown / 'last_checkpoint').is_file():
         cfg = make_config(SHOWN, str(work_dir / 'shapes'), str(shown))
-        draw_contact_sheet(cfg, find_latest_checkpoint(str(shown)), docs / 'images' / 'evidence_masks.png')
+        sheet = draw_contact_sheet(cfg, find_latest_checkpoint(str(shown)), shown / 'contact_sheet.png')
+        picture = mmcv.imrescale(mmcv.imread(str(sheet)), 0.75, interpolation='area')
+        mmcv.imwrite(picture, str(docs / 'images' / 'evidence_masks.jpg'), [cv2.IMWRITE_JPEG_QUALITY, 85])
     first = next(iter(results.values()), dict(seed='–', versions={}))
     page = docs / 'evidence.md'
     page.write_text(
