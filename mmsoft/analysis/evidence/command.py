@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence
 
 from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 from .chance import chance
 from .recipe import SHAPES
 from .report import write_report

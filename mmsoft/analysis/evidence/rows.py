@@ -1,7 +1,7 @@
 """What is trained: every method and every body of the zoo, each beside a host's backbone of about its size."""
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 
 class Backbone(NamedTuple):

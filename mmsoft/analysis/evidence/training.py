@@ -13,6 +13,7 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmsoft.utils.files import atomic_write
 from .recipe import SCORES, SEED, make_config
 from .rows import METHODS, Run
 
@@ -70,10 +71,8 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> Dict[str, Any]
         losses=losses(work_dir),
         seed=SEED,
         versions={name: __import__(name).__version__ for name in HOSTS})
-    path = Path(work_dir, RESULT)
-    partial = path.with_suffix('.part')
-    partial.write_text(json.dumps(result, indent=1))
-    os.replace(partial, path)
+    with atomic_write(Path(work_dir, RESULT)) as file:
+        file.write(json.dumps(result, indent=1).encode())
     return result
 
 
