@@ -9,6 +9,7 @@ from mmsoft.attention import Site, SoftmaxAttention, build_attention
 from mmsoft.layers import (ConvNormAct, PostNormBlock, PreNormBlock, apply_block, resize_pos_embed, to_map, to_tokens)
 from mmsoft.registry import MODELS
 from mmsoft.utils.choices import check_choice
+from mmsoft.utils.config import type_name
 from .base import Arch, BaseBackbone, layers_of_stages
 
 STRIDES = (4, 8, 16, 32)
@@ -30,8 +31,8 @@ class SOFT(BaseBackbone):
         out_indices (Sequence[int]): Stages to return, with strides 4, 8, 16 and 32; the last stage's map is after the
             final norm.
         attention (dict or list[dict], optional): A registered attention and its options, for stages 1 to 3, in whose
-            blocks nothing else changes; or one for each stage. Defaults to
-            ``dict(type='SOFTAttention', norm=attention_norm)``. The last stage's blocks are pre-norm around
+            blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, of which
+            ``norm`` is ``attention_norm`` unless it says otherwise. The last stage's blocks are pre-norm around
             ``SoftmaxAttention``, its default, and SOFT layers around any other, as the papers draw them.
         img_size (int): Side of the images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
@@ -74,8 +75,8 @@ class SOFT(BaseBackbone):
                  **kwargs) -> None:
         self.arch = self.read_arch(arch)
         if attention is None:
-            attention = _soft_attention(attention_norm, len(self.arch['depths']), kwargs)
-        self.attention = self._per_stage(attention)
+            attention = _soft_attention(len(self.arch['depths']), kwargs)
+        self.attention = self._per_stage(attention, attention_norm)
         super().__init__(len(self.arch['depths']), out_indices, **kwargs)
         if self.has_cls_token and len(self.arch['depths']) < len(STRIDES):
             raise ValueError('only the fourth stage has a class token, and arch has fewer')
@@ -127,13 +128,13 @@ class SOFT(BaseBackbone):
             raise ValueError('arch needs one to four stages, and as many embed_dims and num_heads as depths')
         return arch
 
-    def _per_stage(self, attention: Union[dict, List[dict]]) -> List[dict]:
+    def _per_stage(self, attention: Union[dict, List[dict]], norm: bool) -> List[dict]:
         stages = len(self.arch['depths'])
         if isinstance(attention, dict):
-            return [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
+            attention = [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
             raise ValueError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
-        return list(attention)
+        return [{'norm': norm, **cfg} if type_name(cfg) == 'SOFTAttention' else cfg for cfg in attention]
 
     def _block(self, stage: int, grid: Tuple[int, int], rate: float) -> nn.Module:
         dims, heads, ratio, kernel_size = (
@@ -201,7 +202,7 @@ def _embedding(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Seque
     return Sequential(*(ConvNormAct(before[i], width, 1 if i == 1 else 2, norm_cfg) for i, width in enumerate(widths)))
 
 
-def _soft_attention(norm: bool, stages: int, kwargs: Dict[str, Any]) -> Union[dict, List[dict]]:
+def _soft_attention(stages: int, kwargs: Dict[str, Any]) -> Union[dict, List[dict]]:
     """SOFT's attention, with the options that release 0.1 had in the backbone taken out of ``kwargs``."""
     options = {name: kwargs.pop(name) for name in ('sampling', 'newton_iterations', 'inverse') if name in kwargs}
     bottleneck, size = kwargs.pop('bottleneck', 'ratio'), kwargs.pop('bottleneck_size', 7)
@@ -210,5 +211,5 @@ def _soft_attention(norm: bool, stages: int, kwargs: Dict[str, Any]) -> Union[di
     check_choice('last_stage', last_stage, ('softmax', 'soft'))
     if bottleneck == 'fixed':
         options['bottleneck_size'] = size
-    soft = dict(type='SOFTAttention', norm=norm, **options)
+    soft = dict(type='SOFTAttention', **options)
     return [soft] * stages if last_stage == 'soft' else soft

@@ -10,6 +10,7 @@ from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, 
 from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.layers import ConvQKV, extent_mask
+from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
 # Of the registered attentions, all that answer every token.
@@ -136,6 +137,19 @@ def test_one_for_each_stage():
         'SoftmaxAttention', 'SOFTAttention', 'EfficientAttention', 'SoftmaxAttention']
     with pytest.raises(ValueError, match='each of the 4 stages; got 2'):
         SOFT('tiny', attention=[soft, soft])
+
+
+@pytest.mark.parametrize('kwargs, plain', [
+    (dict(attention_norm=False), True),
+    (dict(attention_norm=False, attention=dict(type='SOFTAttention')), True),
+    (dict(attention_norm=False, attention=[dict(type='mmsoft.SOFTAttention')] * 4), True),
+    (dict(attention_norm=False, attention=dict(type=SOFTAttention, norm=True)), False),
+    (dict(attention=dict(type='SOFTAttention', norm=False)), True),
+    (dict(attention=dict(type='SOFTAttention')), False),
+    (dict(), False),
+], ids=str)  # yapf: disable
+def test_attention_norm_is_not_lost(kwargs, plain):
+    assert (SOFT('tiny', **kwargs).stages[0].blocks[0].attn.product is soft_attention) == plain
 
 
 def test_one_file_is_enough():
