@@ -1,6 +1,6 @@
 """From a run to a config: a method of the zoo at a quarter of its width, with a small backbone, on the shapes."""
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config
 
@@ -113,51 +113,44 @@ def _classifier(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
 _MODELS = dict(mmdet=_detector, mmseg=_segmenter, mmpretrain=_classifier)
 
 
-def _detection_data(method: Method, root: str, split: str) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
-    """Data set and pipeline."""
-    dataset = dict(
-        type='CocoDataset',
-        ann_file=coco_path(split),
-        data_prefix=dict(img=image_folder(split)),
-        metainfo=METAINFO,
-        filter_cfg=dict(filter_empty_gt=True))
-    loading = [dict(type='LoadAnnotations', with_bbox=True, with_mask=method.masks), *_resized_or_flipped(split)]
-    keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')
-    return dataset, [*loading, dict(type='PackDetInputs', meta_keys=keys if split == 'train' else keys[:5])]
+def _dataset(scope: str, split: str) -> Dict[str, Any]:
+    """The form of the shapes that a host reads."""
+    return dict(
+        mmdet=dict(
+            type='CocoDataset',
+            ann_file=coco_path(split),
+            data_prefix=dict(img=image_folder(split)),
+            metainfo=METAINFO,
+            filter_cfg=dict(filter_empty_gt=True)),
+        mmseg=dict(
+            type='BaseSegDataset',
+            data_prefix=dict(img_path=image_folder(split), seg_map_path=label_folder(split)),
+            metainfo=SEMANTIC_METAINFO,
+            reduce_zero_label=True),
+        mmpretrain=dict(type='CustomDataset', data_prefix=portrait_folder(split), metainfo=METAINFO))[scope]
 
 
-def _segmentation_data(method: Method, root: str, split: str) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
-    dataset = dict(
-        type='BaseSegDataset',
-        data_prefix=dict(img_path=image_folder(split), seg_map_path=label_folder(split)),
-        reduce_zero_label=True,
-        metainfo=SEMANTIC_METAINFO)
-    return dataset, [dict(type='LoadAnnotations'), *_resized_or_flipped(split), dict(type='PackSegInputs')]
-
-
-def _classification_data(method: Method, root: str, split: str) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
-    dataset = dict(type='CustomDataset', data_prefix=portrait_folder(split), metainfo=METAINFO)
-    return dataset, [*_resized_or_flipped(split)[split == 'val':], dict(type='PackInputs')]
-
-
-def _resized_or_flipped(split: str) -> List[Dict[str, Any]]:
-    """Half of the pictures to train on are mirrored; the others get the keys that hosts expect of a test pipeline."""
-    return [dict(type='RandomFlip', prob=0.5) if split == 'train' else dict(type='Resize', scale_factor=1.0)]
-
-
-_DATA = dict(mmdet=_detection_data, mmseg=_segmentation_data, mmpretrain=_classification_data)
-_COLLATE = dict(mmpretrain='default_collate')
+def _pipeline(scope: str, masks: bool, split: str) -> List[Dict[str, Any]]:
+    """Half of the pictures to train on are mirrored; the others are as they are, with the keys that hosts expect."""
+    labels = dict(
+        mmdet=[dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)],
+        mmseg=[dict(type='LoadAnnotations')],
+        mmpretrain=[])[scope]
+    changes = [dict(type='RandomFlip', prob=0.5)]
+    if split == 'val':
+        changes = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]
+    packing = dict(mmdet='PackDetInputs', mmseg='PackSegInputs', mmpretrain='PackInputs')[scope]
+    return [dict(type='LoadImageFromFile'), *labels, *changes, dict(type=packing)]
 
 
 def _loader(scope: str, method: Method, root: str, split: str) -> Dict[str, Any]:
-    dataset, pipeline = _DATA[scope](method, root, split)
-    pipeline = [dict(type='LoadImageFromFile'), *pipeline]
+    dataset = dict(_dataset(scope, split), data_root=root, pipeline=_pipeline(scope, method.masks, split))
     return dict(
         batch_size=method.batch_size,
         num_workers=0,
         sampler=dict(type='DefaultSampler', shuffle=False),
-        collate_fn=dict(type=_COLLATE.get(scope, 'pseudo_collate')),
-        dataset=dict(dataset, data_root=root, pipeline=pipeline, test_mode=split == 'val'))
+        collate_fn=dict(type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate'),
+        dataset=dict(dataset, test_mode=split == 'val'))
 
 
 def _data(scope: str, method: Method, root: str) -> Dict[str, Any]:

@@ -1,6 +1,6 @@
 """docs/evidence.md: a table, the losses, and what Mask R-CNN sees."""
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import cv2
 import mmcv
@@ -76,7 +76,7 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
     Returns:
         The page.
     """
-    rows = {name: row for name, row in ROWS.items() if row.ours.name in results and row.host.name in results}
+    rows = {name: row for name, row in ROWS.items() if row.ours.name in results}
     (docs / 'images').mkdir(parents=True, exist_ok=True)
     if rows:
         plot_losses(rows, results, docs / 'images' / 'evidence_losses.png')
@@ -103,7 +103,8 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
 def remarks(rows: Dict[str, Row], results: Dict[str, Result]) -> Iterator[str]:
     """Bars that were missed or met, and why ours is behind where it is."""
     for name, row in rows.items():
-        ours, host = (results[run.name]['scores'] for run in (row.ours, row.host))
+        ours = results[row.ours.name]['scores']
+        host = results.get(row.host.name, dict(scores=ours))['scores']
         for score, bar in BARS.get(name, {}).items():
             yield f'`{name}`: {score} {ours[score]:.3f}; the bar is {bar:.2f}{"" if ours[score] >= bar else ", **missed**"}.'
         score = next(iter(ours))
@@ -123,19 +124,23 @@ def _tables(rows: Dict[str, Row], results: Dict[str, Result], chance: Dict[str, 
 
 
 def _line(name: str, row: Row, results: Dict[str, Result], scores: Sequence[str]) -> List[str]:
-    pair = [results[run.name] for run in (row.ours, row.host)]
-    cells = [_pair(*(one['scores'].get(score) for one in pair), digits=3) for score in scores]
+    pair = [results.get(run.name) for run in (row.ours, row.host)]
+    cells = [_pair(pair, lambda one: one['scores'].get(score), digits=3) for score in scores]
     return [
         f'`{name}`', METHODS[row.ours.method].title, BACKBONES[row.ours.backbone].title,
         BACKBONES[row.host.backbone].title,
-        _pair(*(one['parameters'] / 1e6 for one in pair), digits=1),
+        _pair(pair, lambda one: one['parameters'] / 1e6, digits=1),
         str(pair[0]['iterations']),
-        _pair(*(one['cpu_minutes'] for one in pair), digits=1), *cells
+        _pair(pair, lambda one: one['cpu_minutes'], digits=1), *cells
     ]
 
 
-def _pair(ours: float, host: float, digits: int) -> str:
-    return '' if ours is None else f'{ours:.{digits}f} / {host:.{digits}f}'
+def _pair(pair: Sequence[Optional[Result]], figure: Callable[[Result], Optional[float]], digits: int) -> str:
+    """A figure of ours and of the host's; empty if there is none, a dash for a training that is still to come."""
+    figures = ['–' if one is None else figure(one) for one in pair]
+    if figures[0] is None:
+        return ''
+    return ' / '.join(one if isinstance(one, str) else f'{one:.{digits}f}' for one in figures)
 
 
 def plot_losses(rows: Dict[str, Row], results: Dict[str, Result], path: Path) -> None:
@@ -146,7 +151,8 @@ def plot_losses(rows: Dict[str, Row], results: Dict[str, Result], path: Path) ->
     panels = figure.subplots(height, columns, squeeze=False).flat
     for panel, (name, row) in zip(panels, rows.items()):
         for run, colour, width in ((row.host, '#888888', 1.), (row.ours, '#d62728', 1.3)):
-            panel.plot(*_columns(results[run.name]['losses']), color=colour, linewidth=width)
+            if run.name in results:
+                panel.plot(*_columns(results[run.name]['losses']), color=colour, linewidth=width)
         panel.set_yscale('log')
         panel.set_title(name, fontsize=9)
         panel.tick_params(labelsize=7, which='both')

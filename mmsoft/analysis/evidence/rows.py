@@ -290,5 +290,5 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
 
 
 def runs(rows: Dict[str, Row]) -> Sequence[Run]:
-    """The trainings that rows need, each once, ours before the host's."""
-    return list(dict.fromkeys(run for row in rows.values() for run in (row.ours, row.host)))
+    """The trainings that rows need, each once; all of ours before the hosts'."""
+    return list(dict.fromkeys([row.ours for row in rows.values()] + [row.host for row in rows.values()]))
