@@ -4,6 +4,7 @@ A new attention is one file: a subclass of :class:`Attention`, or of :class:`Mul
 queries, keys and values, registered in :data:`mmsoft.registry.MODELS`. Every body takes it as
 ``attention=dict(type=…)``.
 """
+import re
 from typing import Callable, NamedTuple, Optional, Tuple
 
 from mmengine.model import BaseModule
@@ -105,7 +106,8 @@ class MultiheadAttention(Attention):
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args, **kwargs) -> None:
         """Takes the names of release 0.1, too, which had CvT's projections here and not in ``qkv``."""
-        for name in [name for name in state_dict if name.startswith(tuple(f'{prefix}{part}.' for part in 'qkv'))]:
+        former = tuple(f'{prefix}{part}.{layer}.' for part in 'qkv' for layer in ('conv', 'norm', 'proj'))
+        for name in [name for name in state_dict if name.startswith(former)]:
             state_dict[f'{prefix}qkv.{name[len(prefix):]}'] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
@@ -126,11 +128,12 @@ def build_attention(cfg: dict, site: Site) -> Attention:
     Raises:
         ValueError: If there is no such attention, or it does not know an option.
     """
+    made = cfg.get('type')
+    if made is None or isinstance(made, str) and MODELS.get(re.sub(r'^mmsoft\.', '', made)) is None:
+        known = sorted(name for name, made in MODELS.module_dict.items() if issubclass(made, Attention))
+        raise ValueError(f'there is no attention {made!r}; choose one of {", ".join(known)}, or register yours in '
+                         'mmsoft.registry.MODELS')
     try:
         return MODELS.build(dict(cfg, _scope_='mmsoft'), default_args=dict(site=site))
-    except KeyError as error:
-        known = sorted(name for name, made in MODELS.module_dict.items() if issubclass(made, Attention))
-        raise ValueError(f'there is no attention {cfg.get("type")!r}; choose one of {", ".join(known)}, or register '
-                         'yours in mmsoft.registry.MODELS') from error
     except TypeError as error:
-        raise ValueError(f'{cfg["type"]}: {error}') from error
+        raise ValueError(f'{made}: {error}') from error

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmsoft.layers import LinearQKV
+from mmsoft.ops.precision import at_least_float32
 from mmsoft.registry import MODELS
 from .base import Attention, Site
 
@@ -38,8 +39,14 @@ class CosFormerAttention(Attention):
         if self.reweight:
             waves = _waves(hw, x.size(1) - hw[0] * hw[1], x)
             q, k = ((t.unsqueeze(-2) * waves).flatten(-2) for t in (q, k))
-        sums = (q @ k.sum(-2).unsqueeze(-1)).clamp(min=self.eps)
-        return self.proj((q @ (k.transpose(-2, -1) @ v) / sums).transpose(1, 2).flatten(2))
+        return self.proj(weighted_mean(q, k, v, self.eps).transpose(1, 2).flatten(2))
+
+
+@at_least_float32
+def weighted_mean(q: Tensor, k: Tensor, v: Tensor, eps: float) -> Tensor:
+    """Mean of values (B, h, m, c) by the weights q kᵀ of (B, h, n, d) and (B, h, m, d), none negative: (B, h, n, c)."""
+    sums = (q @ k.sum(-2).unsqueeze(-1)).clamp(min=eps)
+    return q @ (k.transpose(-2, -1) @ v) / sums
 
 
 def _waves(hw: Tuple[int, int], extra: int, like: Tensor) -> Tensor:

@@ -3,6 +3,7 @@ from typing import Optional
 
 from torch import Tensor
 
+from mmsoft.ops.precision import at_least_float32
 from mmsoft.registry import MODELS
 from .base import MultiheadAttention
 
@@ -21,4 +22,10 @@ class EfficientAttention(MultiheadAttention):
         """See :class:`MultiheadAttention`."""
         if mask is not None:
             k = k.masked_fill(~mask[:, None, :, None], float('-inf'))
-        return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)
+        return efficient_product(q, k, v)
+
+
+@at_least_float32
+def efficient_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Of (B, h, n, d), (B, h, m, d) and (B, h, m, c), in float32, as a softmax over m tokens is of order 1/m."""
+    return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)

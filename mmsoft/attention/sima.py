@@ -5,6 +5,7 @@ from torch import Tensor
 
 from mmsoft.ops import l1_attention, l1_class_attention
 from mmsoft.registry import MODELS
+from mmsoft.utils.choices import check_choice
 from .base import MultiheadAttention, Site
 
 
@@ -23,6 +24,7 @@ class SimAAttention(MultiheadAttention):
 
     def __init__(self, site: Site, p: int = 1, eps: float = 1e-12, order: str = 'auto') -> None:
         super().__init__(site)
+        check_choice('order', order, ('auto', 'tokens', 'channels'))
         self.options = dict(p=p, eps=eps, order=order)
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:

@@ -15,7 +15,7 @@ class BaseBackbone(BaseModule):
     """Base class of the backbones, with the arguments that all of them take.
 
     Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
-    all, read them by pointer. What an image gives never depends on its companions in evaluation.
+    all, read them by pointer. In evaluation, what an image gives never depends on its companions of the same size.
 
     A subclass sets :attr:`published` and :attr:`arch_settings`, builds its parts, calls :meth:`freeze` when all exist,
     returns :meth:`_outputs` from its forward, and defines :meth:`_layers` and :meth:`_frozen_modules`.
@@ -88,7 +88,8 @@ class BaseBackbone(BaseModule):
         Raises:
             ValueError: If the name is unknown, or an entry is missing or unknown.
         """
-        if isinstance(arch, str):
+        if not isinstance(arch, dict):
+            arch = str(arch)  # '21' of a command line is a number by now
             check_choice('arch', arch.lower(), tuple(cls.arch_settings))
             arch = cls.arch_settings[arch.lower()]
         known = next(iter(cls.arch_settings.values()))

@@ -30,7 +30,8 @@ class SimAXCiT(SimABackbone):
         out_indices (Sequence[int]): Blocks to return, without a norm. A network of 24 blocks wants others than the
             default: (7, 11, 15, 23) in XCiT's detectors.
         attention (dict, optional): A registered attention and its options, for the patches. Defaults to SimA's.
-        class_attention (dict, optional): The same for the two blocks in which the class token attends.
+        class_attention (dict, optional): The same for the two blocks in which the class token attends, SimA's unless
+            given, whatever ``attention`` is.
         num_heads (int, optional): Instead of the heads of ``arch``.
         norm_order (int, optional): ``p`` of :class:`mmsoft.attention.SimAAttention`, for patches and class token.
         lpi (bool): False takes the local patch interaction out (2206.08898, App. A.2).
@@ -93,7 +94,8 @@ class SimAXCiT(SimABackbone):
         self.mask_padding = mask_padding
         attention = sima(attention, norm_order)
         class_attention = class_attention or dict(type='SimAClassAttention', p=norm_order or 1)
-        site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size, ) * 2, ratio=32 // patch_size)
+        site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size, ) * 2,
+                    max(1, 32 // patch_size))
 
         self.patch_embed = ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
         self.pos_encoding = FourierPositionEncoding(dims)

@@ -205,11 +205,12 @@ def _embedding(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Seque
 def _soft_attention(stages: int, kwargs: Dict[str, Any]) -> Union[dict, List[dict]]:
     """SOFT's attention, with the options that release 0.1 had in the backbone taken out of ``kwargs``."""
     options = {name: kwargs.pop(name) for name in ('sampling', 'newton_iterations', 'inverse') if name in kwargs}
-    bottleneck, size = kwargs.pop('bottleneck', 'ratio'), kwargs.pop('bottleneck_size', 7)
+    size = kwargs.pop('bottleneck_size', None)
+    bottleneck = kwargs.pop('bottleneck', 'ratio' if size is None else 'fixed')
     last_stage = kwargs.pop('last_stage', 'softmax')
     check_choice('bottleneck', bottleneck, ('ratio', 'fixed'))
     check_choice('last_stage', last_stage, ('softmax', 'soft'))
     if bottleneck == 'fixed':
-        options['bottleneck_size'] = size
+        options['bottleneck_size'] = 7 if size is None else size
     soft = dict(type='SOFTAttention', **options)
     return [soft] * stages if last_stage == 'soft' else soft

@@ -23,6 +23,7 @@ class Family:
     Args:
         name (str): What the backbone calls the family in :attr:`BaseBackbone.published`.
         signature (tuple[str]): Published names that together only occur in this family, in all its sizes.
+        own_signature (tuple[str]): Our names, the same; none of an attention, which can be exchanged.
         rules (Sequence[tuple]): Pairs (published module, our module); ``*`` stands for one number. Where we fuse
             several linear maps, the published side is a dict of modules and the shares of their output rows.
         entry (str): Key of the state dict in the authors' files.
@@ -31,6 +32,7 @@ class Family:
 
     name: str
     signature: Tuple[str, ...]
+    own_signature: Tuple[str, ...]
     rules: Sequence[Tuple[Union[str, Mapping[str, int]], str]]
     entry: str = 'state_dict'
     resize: str = 'bilinear'
@@ -41,7 +43,7 @@ class Family:
 
     def is_ours(self, names: Iterable[str]) -> bool:
         """Whether these are our names of this family, ``backbone.`` in front."""
-        return {self._renamed(name)[0] for name in self.signature} <= set(names)
+        return {BACKBONE + name for name in self.own_signature} <= set(names)
 
     def to_mmsoft(self, state_dict: StateDict) -> StateDict:
         """Published names to ours, ``backbone.*`` and ``head.fc.*``.

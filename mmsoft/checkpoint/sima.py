@@ -29,6 +29,7 @@ _CVT_BLOCK = [
 SIMA_XCIT = Family(
     name='sima_xcit',
     signature=('patch_embed.proj.0.0.weight', 'pos_embeder.token_projection.weight'),
+    own_signature=('patch_embed.convs.0.conv.weight', 'pos_encoding.proj.weight'),
     rules=[
         *((f'patch_embed.proj.{2 * i}.{j}', f'patch_embed.convs.{i}.{layer}')
           for i in range(4) for j, layer in enumerate(('conv', 'norm'))),
@@ -43,6 +44,7 @@ SIMA_XCIT = Family(
 SIMA_DEIT = Family(
     name='sima_deit',
     signature=('pos_embed', 'patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'),
+    own_signature=('pos_embed', 'patch_embed.weight', 'blocks.0.norm1.weight'),
     rules=[
         ('patch_embed.proj', 'patch_embed'),
         ('cls_token', 'cls_token'),
@@ -56,6 +58,7 @@ SIMA_DEIT = Family(
 SIMA_CVT = Family(
     name='sima_cvt',
     signature=('stage0.patch_embed.proj.weight', 'stage0.blocks.0.attn.conv_proj_q.conv.weight'),
+    own_signature=('stages.0.embed.weight', 'stages.0.norm.weight', 'stages.0.blocks.0.norm1.weight'),
     rules=[
         ('stage*.patch_embed.proj', 'stages.*.embed'),
         ('stage*.patch_embed.norm', 'stages.*.norm'),

@@ -33,6 +33,7 @@ _SOFTMAX_BLOCK = [
 SOFT = Family(
     name='soft',
     signature=('patch_embed1.proj.0.weight', 'block1.0.att.mha.W_q.weight'),
+    own_signature=('stages.0.pos_embed', 'stages.0.embed.0.conv.weight'),
     rules=[
         *_STEM,
         *_DOWNSAMPLING,

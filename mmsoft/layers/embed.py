@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .padding import extent_mask
 
+
 class ConvNormAct(Sequential):
     """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there).
 

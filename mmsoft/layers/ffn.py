@@ -4,6 +4,8 @@ from mmcv.cnn import build_activation_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmsoft.ops.tracing import exporting
+
 # Elements of the wide intermediate at a time, in evaluation on a CPU: a run of tokens that stays in cache.
 RUN_ELEMENTS = 2**19
 
@@ -26,8 +28,10 @@ class FFN(BaseModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
+        if torch.is_grad_enabled() or x.device.type != 'cpu' or exporting():
+            return self.layers(x)
         tokens = max(1, RUN_ELEMENTS // max(1, x.size(0) * self.layers[1].in_features))
-        if torch.is_grad_enabled() or x.device.type != 'cpu' or x.size(1) <= tokens:
+        if x.size(1) <= tokens:
             return self.layers(x)
         return torch.cat([self.layers(run) for run in x.split(tokens, dim=1)], dim=1)
 

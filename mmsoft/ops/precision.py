@@ -73,11 +73,11 @@ def _eleven_bits(x: Tensor) -> Tensor:
 
 
 def autocasts(device_type: str) -> bool:
-    """Whether autocast is on; not sure before torch 2.4, and yes then."""
-    asks = hasattr(torch.amp, 'is_autocast_available')  # since torch 2.4
-    if device_type not in ('cpu', 'cuda', 'xpu') and not (asks and torch.amp.is_autocast_available(device_type)):
-        return False
-    return not asks or torch.is_autocast_enabled(device_type)
+    """Whether autocast is on for a kind of device."""
+    if hasattr(torch.amp, 'is_autocast_available'):  # since torch 2.4
+        return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+    return device_type == 'cpu' and torch.is_autocast_cpu_enabled() or (
+        device_type == 'cuda' and torch.is_autocast_enabled())
 
 
 def _promote(value):

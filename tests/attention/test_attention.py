@@ -232,3 +232,61 @@ def test_names_of_release_0_1_still_load():
     old = {name.replace('qkv.', ''): torch.ones_like(t) for name, t in attn.state_dict().items()}
     attn.load_state_dict(old)
     assert torch.equal(attn.qkv.k.proj.weight, old['k.proj.weight'])
+
+
+@each_body
+@each_name
+def test_own_checkpoints_of_any_attention(body, name, tmp_path):
+    """As a pretrained classifier leaves them for a detector."""
+    source, path = build(body, name), str(tmp_path / 'own.pth')
+    torch.save(dict(state_dict={f'backbone.{key}': tensor for key, tensor in source.state_dict().items()}), path)
+    model = BODIES[body](attention=dict(type=name), init_cfg=dict(type='Pretrained', checkpoint=path))
+    model.init_weights()
+    assert all(torch.equal(tensor, source.state_dict()[key]) for key, tensor in model.state_dict().items())
+
+
+@each_name
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=str)
+@torch.no_grad()
+def test_half_precision(name, dtype):
+    """Thousands of tokens, whose sums leave float16 and whose means are subnormal there."""
+    attn = build_attention(dict(type=name), Site(32, 2, (64, 64), ratio=8)).eval()
+    for linear in attn.modules():
+        if isinstance(linear, nn.Linear):
+            nn.init.normal_(linear.weight, std=0.3)
+    nn.init.zeros_(attn.proj.bias)  # beside which SimA's result, of order 1/n, would be lost in any half precision
+    x = torch.randn(1, 64 * 64, 32)
+    want = attn(x, (64, 64))
+    with torch.autocast('cpu', dtype):
+        got = attn(x, (64, 64))
+    assert got.isfinite().all() and (got - want).norm() < 0.05 * want.norm()
+
+
+def test_errors_inside_an_attention_keep_their_kind():
+
+    @MODELS.register_module()
+    class BrokenAttention(Attention):
+
+        def __init__(self, site):
+            super().__init__(site)
+            dict()['nothing']
+
+    try:
+        with pytest.raises(KeyError, match='nothing'):
+            SOFT('tiny', attention=dict(type='BrokenAttention'))
+    finally:
+        MODELS.module_dict.pop('BrokenAttention')
+
+
+@torch.no_grad()
+def test_names_of_ones_own_are_left_alone():
+
+    class Own(MultiheadAttention):
+
+        def __init__(self, site):
+            super().__init__(site)
+            self.q = nn.Linear(4, 4)
+
+    source, twin = Own(Site(4, 1, (2, 2))), Own(Site(4, 1, (2, 2)))
+    twin.load_state_dict(source.state_dict())
+    assert torch.equal(source.q.weight, twin.q.weight)

@@ -297,6 +297,10 @@ def test_class_tokens_that_do_not_exist(backbone):
         small(backbone, out_indices=(0, 1), with_cls_token=True)
 
 
+def test_numbers_for_names():
+    assert len(SimACvT(21).stages[2].blocks) == 16
+
+
 @EACH
 def test_frozen_stages_that_do_not_exist(backbone):
     with pytest.raises(ValueError, match='between -1 and 3; got 99'):

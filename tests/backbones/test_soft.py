@@ -328,3 +328,8 @@ def test_a_copy_is_a_copy():
         want = model(x)
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert_close(twin(x), want, tolerance=0)
+
+
+def test_a_size_of_the_bottleneck_makes_it_fixed():
+    assert SOFT('tiny', bottleneck_size=3).stages[0].blocks[0].attn.bottleneck.size == 3
+    assert SOFT('tiny', bottleneck='ratio', bottleneck_size=3).stages[0].blocks[0].attn.bottleneck.size is None

@@ -50,7 +50,7 @@ def filtered(matrix, y, alpha):
 @pytest.mark.parametrize('variant', ['soft', 'soft_norm'])
 @pytest.mark.parametrize('side', [13, 22, pytest.param(33, marks=pytest.mark.slow)])
 def test_smooth_and_rough_images_in_one_batch(side, variant):
-    """In float32, value and gradients, each image by its own scale."""
+    """In float32, value and gradients, each image by its own scale; up to 8 times the iteration's own rounding."""
     matrix, y, alpha = (t.float() for t in problems(side, variant))
     grad = y.flip(-1)
     want = products(filtered(matrix.double(), torch.cat([y, grad], -1).double(), alpha.double()))
@@ -58,7 +58,7 @@ def test_smooth_and_rough_images_in_one_batch(side, variant):
     matrix.requires_grad_(), y.requires_grad_()
     out = inverse_product(matrix, y, alpha)
     got = distances((out.detach(), *torch.autograd.grad(out, (y, matrix), grad)), want)
-    assert (got < 6 * noise + 1e-5).all(), (got, noise)
+    assert (got < 8 * noise + 1e-5).all(), (got, noise)
     with torch.no_grad():
         alone = torch.cat([inverse_product(*(t[i:i + 1] for t in (matrix, y, alpha))) for i in range(len(FIELDS))])
     assert (distances([alone], [out.detach()]) < 6 * noise[0] + 1e-5).all()
