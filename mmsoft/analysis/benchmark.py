@@ -75,7 +75,8 @@ def run_benchmark(models: Sequence[str],
         for group in groups:
             progress.update(task, description=f'{group[0]}×{group[1]}{" training" * group[2]}')
             cases = [
-                Case(model, *condition, *group) for model in models for condition in _conditions(model, checkpoint)
+                Case(model, *condition, *group) for model in models
+                for condition in CONTENDERS[model].conditions(checkpoint)
             ]
             rows = []
             for turn, case in itertools.product(range(rounds), cases):
@@ -196,11 +197,6 @@ def _peak(device: str) -> int:
 
 def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
-
-
-def _conditions(model: str, checkpoint: Optional[str]) -> list:
-    own = CONTENDERS[model].conditions
-    return own + [(checkpoint, picture) for picture in PICTURES] if checkpoint and len(own) > 1 else own
 
 
 def _who(case: Case) -> Tuple[str, str, str, bool]:

@@ -1,5 +1,5 @@
 """The backbones that the benchmark runs side by side, their weights, and the pictures that they see."""
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -25,12 +25,11 @@ class Contender(NamedTuple):
     backbone: dict
     rival: Optional[str] = None
 
-    @property
-    def conditions(self) -> list:
-        """Weights and pictures to measure it with: all for SOFT, whose inverse might depend on them."""
-        if self.backbone['type'] != 'mmsoft.SOFT':
+    def conditions(self, checkpoint: Optional[str] = None) -> List[Tuple[str, str]]:
+        """Weights and pictures to measure it with: of all but SOFT, whose inverse might depend on them, one of each."""
+        if self.backbone['type'] != 'mmsoft.SOFT' or 'published' in self.label:
             return [('fresh', 'noise')]
-        return [(weights, picture) for weights in WEIGHTS for picture in PICTURES]
+        return [(weights, picture) for weights in (*WEIGHTS, checkpoint) if weights for picture in PICTURES]
 
 
 def _soft(label: str, arch, rival: Optional[str] = None, **options) -> Contender:
@@ -45,7 +44,7 @@ CONTENDERS: Dict[str, Contender] = dict(
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', attention_norm=False),
     soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small', attention_norm=True),
     soft_norm_small_fixed=_soft(
-        'SOFT-Norm-Small, 7×7', 'small', 'pvt_small', attention=dict(type='SOFTAttention', bottleneck_size=7)),
+        'SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck='fixed'),
     soft_small_published=_soft(
         'SOFT-Small as published', 'small', 'pvt_small', attention=dict(type=PublishedSOFTAttention, norm=False)),
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny', attention_norm=True),

@@ -1,10 +1,12 @@
 """What a GPU would have to do, counted on any machine: tensors without memory take the route of CUDA's."""
+import itertools
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Callable, Dict, NamedTuple, Sequence, Tuple
 from unittest import mock
 
+import pandas as pd
 import torch
 from mmengine.registry import MODELS
 from torch import Tensor
@@ -16,10 +18,10 @@ import mmsoft
 from mmsoft.ops import fused
 from .benchmark import fold_norms
 from .contenders import CONTENDERS
-from .report import markdown
 
 aten = torch.ops.aten
 ROOT = Path(mmsoft.__file__).parent
+SIZES = [((224, 224), 128), ((512, 512), 2), ((512, 512), 16), ((800, 1344), 2), ((800, 1344), 16)]
 
 # What waits for the device to have finished: reading a number, results whose shape depends on numbers, error codes.
 _WAITS = {
@@ -32,6 +34,13 @@ _WAITS = {
 _FREE = {
     getattr(aten, name)
     for name in ('empty', 'empty_like', 'empty_strided', 'new_empty', 'detach', '_unsafe_view')
+}
+
+
+# What PyTorch's own counter leaves out.
+_FACTORIZATIONS = {
+    aten.linalg_cholesky_ex: lambda matrix, *args, **kwargs: matrix.numel() * matrix.size(-1) // 3,
+    aten.linalg_solve_triangular: lambda matrix, right, *args, **kwargs: right.numel() * matrix.size(-1),
 }
 
 
@@ -71,9 +80,10 @@ class CountingMode(TorchDispatchMode):
         out = func(*args, **kwargs)
         if func.is_view or func._overloadpacket in _FREE:
             return out
-        flops = flop_registry.get(func._overloadpacket, lambda *args, **kwargs: 0)(*args, **kwargs, out_val=out)
+        flops = {**flop_registry, **_FACTORIZATIONS}.get(func._overloadpacket, lambda *args, **kwargs: 0)
         tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor)]
-        self.by_file[file] += Count(1, int(flops), sum(t.numel() * t.element_size() for t in tensors))
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        self.by_file[file] += Count(1, int(flops(*args, **kwargs, out_val=out)), moved)
         return out
 
 
@@ -119,33 +129,33 @@ def count_network(model: str, size: Tuple[int, int], batch: int = 1, backward: b
     return count(step)
 
 
-def count_table(models: Sequence[str], cases: Sequence[Tuple[Tuple[int, int], int]]) -> str:
-    """Counts as Markdown: evaluation and training of each model and each pair of a size and a batch."""
+def count_tables(models: Sequence[str]) -> str:
+    """Markdown: what evaluation and training of each model cost, and what the parts of the last cost."""
     rows, by_file = [], {}
-    for model in models:
-        for size, batch in cases:
-            for backward in (False, True):
-                by_file = count_network(model, size, batch, backward)
-                total, inverse = sum(by_file.values(), Count()), by_file.get('ops/inverse.py', Count())
-                rows.append([
-                    CONTENDERS[model].label, f'{size[0]}×{size[1]}', batch, 'training' if backward else 'evaluation',
-                    total.launches, f'{total.flops / 1e12:.2f}', f'{inverse.flops / 1e12:.2f}',
-                    f'{total.bytes / 1e9:.1f}', total.waits
-                ])
-    header = ['backbone', 'image', 'batch', 'pass', 'launches', 'TFLOP', 'of it inverse', 'GB', 'host waits']
-    parts = [[file or 'autograd and others', part.launches, f'{part.flops / 1e12:.3f}', f'{part.bytes / 1e9:.2f}']
-             for file, part in sorted(by_file.items(), key=lambda item: -item[1].bytes)]
-    return '\n\n'.join([
-        markdown(rows, header), 'The last of them by file:',
-        markdown(parts, ['called from', 'launches', 'TFLOP', 'GB'])
-    ])
+    for model, (size, batch), backward in itertools.product(models, SIZES, (False, True)):
+        by_file = count_network(model, size, batch, backward)
+        total, inverse = sum(by_file.values(), Count()), Count()
+        for file in ('ops/inverse.py', 'ops/resolvent.py'):
+            inverse += by_file.get(file, Count())
+        rows.append({
+            'backbone': CONTENDERS[model].label, 'image': f'{size[0]}×{size[1]}', 'batch': batch,
+            'pass': 'training' if backward else 'evaluation', **_columns(total), 'TFLOP of the inverse':
+            f'{inverse.flops / 1e12:.3f}', 'host waits': total.waits})
+    parts = sorted(by_file.items(), key=lambda item: -item[1].bytes)
+    parts = [{'called from': file or 'autograd and others', **_columns(part)} for file, part in parts]
+    tables = [pd.DataFrame(each).to_markdown(index=False, disable_numparse=True) for each in (rows, parts)]
+    return '\n\nThe last of them by file:\n\n'.join(tables)
+
+
+def _columns(count: Count) -> dict:
+    return {'launches': count.launches, 'TFLOP': f'{count.flops / 1e12:.3f}', 'GB': f'{count.bytes / 1e9:.1f}'}
 
 
 def _caller() -> str:
     frame = sys._getframe(2)
     while frame:
         path = Path(frame.f_code.co_filename)
-        if ROOT in path.parents and path.parent.name != 'analysis':
+        if ROOT in path.parents and path.parent.name != 'analysis' and path.name != 'precision.py':
             return path.relative_to(ROOT).as_posix()
         frame = frame.f_back
     return ''

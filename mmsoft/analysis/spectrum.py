@@ -1,14 +1,44 @@
-"""What Newton's steps see of the kernel matrices that occur, and how exact the network stays."""
-from typing import List, Tuple
+"""What Newton's steps see of the kernel matrices that occur, and how exact the networks are."""
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple
 from unittest import mock
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from mmsoft.ops import soft
-from .contenders import PICTURES, build_contender
+from .contenders import CONTENDERS, PICTURES, build_contender
 
 Size = Tuple[int, int]
+
+
+def look_at_kernels(models: Sequence[str], size: Size, file: Path, checkpoint: Optional[str] = None) -> pd.DataFrame:
+    """:func:`share_above_cut` and :func:`errors` of SOFT with all weights and pictures.
+
+    Args:
+        models (Sequence[str]): Keys of the contenders; others than SOFT are passed over.
+        size (tuple[int, int]): Rows and columns of the picture.
+        file (Path): CSV file to keep the result in, from which what it has is taken.
+        checkpoint (str, optional): Further weights.
+
+    Returns:
+        DataFrame: A row a model, weights and picture.
+    """
+    name = f'{size[0]}×{size[1]}'
+    rows = pd.read_csv(file).to_dict('records') if file.exists() else []
+    done = {(row['model'], row['weights'], row['picture']) for row in rows}
+    for model in models:
+        conditions = CONTENDERS[model].conditions(checkpoint)
+        for case in ((model, *condition) for condition in conditions if len(conditions) > 1):
+            if case not in done:
+                shares = ', '.join(f'{share:.0%}' for share in share_above_cut(*case, size))
+                error, iteration = errors(*case, size)
+                rows.append({
+                    **dict(zip(('model', 'weights', 'picture'), case)), f'above the cut, {name}': shares,
+                    'error': f'{error:.0e}', 'error of the iteration': f'{iteration:.0e}'})
+                pd.DataFrame(rows).to_csv(file, index=False)
+    return pd.DataFrame(rows)
 
 
 @torch.no_grad()
@@ -27,8 +57,7 @@ def share_above_cut(model: str, weights: str, picture: str, size: Size) -> List[
     Returns:
         list[float]: A share for each stage that has such matrices.
     """
-    network, shares = build_contender(model, weights).eval(), []
-    seen: List[float] = []
+    network, shares, seen, solve = build_contender(model, weights).eval(), [], [], soft.inverse_product
 
     def record(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 20, *args, **kwargs) -> Tensor:
         eigenvalues = torch.linalg.eigvalsh(matrix[:, :1].double())  # of one head: they are alike
@@ -36,41 +65,34 @@ def share_above_cut(model: str, weights: str, picture: str, size: Size) -> List[
         return solve(matrix, y, alpha, iterations, *args, **kwargs)
 
     def end_stage(*_) -> None:
-        if seen:
-            shares.append(sum(seen) / len(seen))
-            seen.clear()
+        shares.extend([sum(seen) / len(seen)] if seen else [])
+        seen.clear()
 
     for stage in network.stages:
         stage.register_forward_hook(end_stage)
-    solve = soft.inverse_product
     with mock.patch.object(soft, 'inverse_product', record):
         network(PICTURES[picture](1, *size))
     return shares
 
 
 def errors(model: str, weights: str, picture: str, size: Size) -> Tuple[float, float]:
-    """Largest errors of all maps: of the network in float32, and of Newton's iteration in float32.
+    """Largest errors over all maps: of the network in float32, and of Newton's iteration in float32.
 
-    Args:
-        model (str): Key of a SOFT among the contenders.
-        weights (str): See :func:`build_contender`.
-        picture (str): Key of the pictures.
-        size (tuple[int, int]): Its rows and columns.
+    Arguments are those of :func:`share_above_cut`.
 
     Returns:
         tuple[float, float]: Distances from Newton's iteration in float64, relative to its largest value.
     """
-    image = PICTURES[picture](1, *size)
+    image, newton = PICTURES[picture](1, *size), dict(inverse='newton')
 
+    @torch.no_grad()
     def maps(dtype: torch.dtype, **options) -> List[Tensor]:
         torch.manual_seed(0)
         network = build_contender(model, weights, **options).to(dtype).eval()
-        with torch.no_grad():
-            return [map_.double() for map_ in network(image.to(dtype))]
+        return [map_.double() for map_ in network(image.to(dtype))]
 
-    newton = dict(attention=dict(type='SOFTAttention', norm='norm' in model, inverse='newton'))
     exact = maps(torch.float64, **newton)
     largest = max(map_.abs().max() for map_ in exact)
-    ours, iteration = (
-        max((a - b).abs().max() for a, b in zip(maps(torch.float32, **options), exact)) for options in ({}, newton))
-    return (ours / largest).item(), (iteration / largest).item()
+    found = (maps(torch.float32, **options) for options in ({}, newton))
+    ours, iteration = (max((a - b).abs().max() / largest for a, b in zip(each, exact)).item() for each in found)
+    return ours, iteration

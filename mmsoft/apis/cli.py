@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Callable
 
 from ..utils import UsageError, check_hosts
+from ..utils.threads import share_cores
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
@@ -24,6 +25,7 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
         The exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`, 130 after
         Ctrl-C.
     """
+    share_cores()
     try:
         check_hosts()
         with warnings.catch_warnings(record=True):  # torch has one here that passes all filters and is not for users

@@ -15,49 +15,30 @@ from mmsoft.analysis.spectrum import errors, share_above_cut
 from mmsoft.utils import UsageError
 
 OPTIONS = dict(
-    passes=['eval', 'train'],
-    checkpoint=None,
-    patience=30.,
-    count=False,
-    quick=False,
-    device='cpu',
-    dtype='float32',
-    compile=False,
-    threads=1,
-    batch=1)
+    models=['soft_norm_nano', 'resnet50'], sizes=[(64, 96)], passes=['eval', 'train'], spectrum=(64, 96), checkpoint=None,
+    rounds=2, patience=30.)
+CASE = dict(
+    model='soft_small', weights='fresh', picture='noise', height=64, width=64, backward=False, round=0, seconds=1.,
+    memory=1e6, note='')
 
 
 def runs(**columns):
-    case = dict(
-        model='soft_small',
-        weights='fresh',
-        picture='noise',
-        height=64,
-        width=64,
-        backward=False,
-        round=0,
-        seconds=1.,
-        memory=1e6,
-        note='')
     length = max(len(column) for column in columns.values())
-    return pd.DataFrame({**{name: [value] * length for name, value in case.items()}, **columns})
+    return pd.DataFrame({**{name: [value] * length for name, value in CASE.items()}, **columns})
 
 
 def test_a_run_writes_the_report(tmp_path):
-    run(**OPTIONS,
-        out_dir=tmp_path,
-        models=['soft_norm_nano', 'resnet50'],
-        sizes=[(64, 96)],
-        spectrum=[(64, 96)],
-        rounds=2)
-    table = pd.read_csv(tmp_path / 'benchmark.csv')
+    report = run(**OPTIONS, out_dir=tmp_path).read_text()
+    table = pd.read_csv(tmp_path / 'runs.csv')
     assert len(table) == 2 * 2 * (len(WEIGHTS) * len(PICTURES) + 1) and table.note.isna().all()
     assert (table.seconds > 0).all() and (table.memory > 0).all()
-    report = (tmp_path / 'benchmark.md').read_text()
-    for words in ('Evaluation', 'Training', '64×96', 'SOFT-Norm-Nano, trained weights, photograph', 'above the cut'):
+    for words in ('Evaluation', 'Training', '64×96', '64×96 training', 'SOFT-Norm-Nano', 'photograph', 'above the cut'):
         assert words in report
     for plot in ('seconds.png', 'memory.png'):
         assert (tmp_path / plot).read_bytes().startswith(b'\x89PNG')
+    spectra = (tmp_path / 'spectra.csv').stat().st_mtime_ns
+    assert run(**OPTIONS, out_dir=tmp_path).read_text() == report
+    assert (tmp_path / 'spectra.csv').stat().st_mtime_ns == spectra
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path):
@@ -82,7 +63,7 @@ def test_a_failure_and_a_slow_contender_do_not_end_the_run(monkeypatch, tmp_path
         ('pvt_tiny', 32): 3,
         ('pvt_tiny', 64): 3
     }
-    assert 'PVT-Tiny' in write_report(table, tmp_path).read_text()
+    assert 'PVT-Tiny' in write_report(table, pd.DataFrame(), tmp_path).read_text()
 
 
 def end(*_):
@@ -109,7 +90,7 @@ def test_ratios_are_of_runs_side_by_side():
 def test_the_worst_is_named(tmp_path):
     table = runs(
         model=['soft_small', 'soft_small', 'pvt_small'], weights=['fresh', 'trained', 'fresh'], seconds=[1., 4., 2.])
-    assert '1.25 / 2.00' in write_report(table, tmp_path).read_text()
+    assert '1.25 / 2.00' in write_report(table, pd.DataFrame(), tmp_path).read_text()
 
 
 @pytest.mark.parametrize('model', ['resnet50', 'soft_norm_nano', 'sima_xcit_small', 'xcit_small'])
@@ -155,4 +136,4 @@ def test_every_rival_takes_part():
 @pytest.mark.parametrize('wrong', [dict(device='cuda'), dict(dtype='float16')])
 def test_what_needs_a_gpu_says_so(tmp_path, wrong):
     with pytest.raises(UsageError, match='GPU'):
-        run(**dict(OPTIONS, out_dir=tmp_path, models=['resnet50'], sizes=[(32, 32)], spectrum=[], rounds=1, **wrong))
+        run(**OPTIONS, out_dir=tmp_path, **wrong)
