@@ -94,7 +94,7 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
             portraits=SHAPES['portraits'] // 4,
             size=SHAPES['size'],
             tables='\n\n'.join(_tables(rows, results, chance)),
-            remarks=''.join(f'* {line}\n' for line in remarks(rows, results)),
+            remarks=''.join(f'* {line}\n' for line in (*remarks(rows, results), *_to_come(rows))),
             seed=first['seed'],
             versions=', '.join(f'{name} {version}' for name, version in first['versions'].items())))
     return page
@@ -110,6 +110,12 @@ def remarks(rows: Dict[str, Row], results: Dict[str, Result]) -> Iterator[str]:
         score = next(iter(ours))
         if ours[score] < host[score] - BEHIND:
             yield f'`{name}` is {host[score] - ours[score]:.2f} of {score} behind the host\'s. {row.why or "**Not explained.**"}'
+
+
+def _to_come(rows: Dict[str, Row]) -> Iterator[str]:
+    absent = [f'`{name}`' for name in ROWS if name not in rows]
+    if absent:
+        yield f'Not trained yet: {", ".join(absent)}.'
 
 
 def _tables(rows: Dict[str, Row], results: Dict[str, Result], chance: Dict[str, float]) -> Iterator[str]:
