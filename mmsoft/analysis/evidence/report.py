@@ -30,8 +30,8 @@ scored on {val} scenes (or {portraits} pictures of one object) that it has not s
 host's own with about as many parameters, in the same head, with the same recipe, seed and number of iterations.
 
     make evidence                                   all rows; interrupted, it goes on where it stopped
-    tools/evidence.py mask_rcnn                     one row
-    tools/evidence.py --list                        their names
+    python tools/evidence.py mask_rcnn              one row
+    python tools/evidence.py --list                 their names
 
 A row takes the zoo's config of the method, divides the channels of its heads by four, and gives it another backbone;
 [rows.py](../mmsoft/analysis/evidence/rows.py) has the sizes. One seed each: differences of a few hundredths are within
