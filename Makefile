@@ -6,7 +6,7 @@ PY := .venv/bin/python
 DETECTOR := configs/retinanet_soft_nano_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 
-.PHONY: setup train segment test bench zoo evidence
+.PHONY: setup train segment test bench zoo evidence torture
 
 setup:
 	@tools/setup_env.sh
@@ -28,3 +28,6 @@ zoo: setup
 
 evidence: setup
 	$(PY) tools/evidence.py $(ARGS)
+
+torture: setup
+	$(PY) tools/torture.py $(ARGS)

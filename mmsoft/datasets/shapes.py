@@ -6,6 +6,7 @@ The folder's layout is described in :mod:`mmsoft.datasets.shapes_formats`.
 import argparse
 import inspect
 import json
+import re
 import sys
 import time
 import zlib
@@ -38,6 +39,7 @@ _VERSION = 4  # to be raised whenever the same parameters give other files
 _MANIFEST = 'shapes.json'
 _MARK = '{"generator": "mmsoft.datasets.shapes", '  # how a manifest begins
 _LOCK = '.lock'
+_LEFT = r'\.lock|\.shapes\.json\.\d+\.partial'  # what there is before there is a manifest
 
 
 class Parameters(NamedTuple):
@@ -140,7 +142,7 @@ def _read_manifest(root: Path) -> Dict[str, Any]:
         UsageError: If the folder is neither absent nor empty nor ours.
     """
     nothing = dict(version=_VERSION, parameters={}, files={})
-    if not root.exists() or root.is_dir() and all(path.name == _LOCK for path in root.iterdir()):
+    if not root.exists() or root.is_dir() and all(re.fullmatch(_LEFT, path.name) for path in root.iterdir()):
         return nothing
     path = root / _MANIFEST
     text = path.read_text(errors='replace') if path.is_file() else None
@@ -168,6 +170,8 @@ def _is_intact(root: Path, manifest: Dict[str, Any], parameters: Dict[str, int])
 def _write(root: Path, manifest: Dict[str, Any], parameters: Dict[str, int]) -> None:
     """Replaces the files of the manifest, and touches no other."""
     started = time.time()
+    for path in root.glob('.*.partial'):
+        path.unlink()
     chosen = Parameters(**{**manifest['parameters'], **parameters})
     files = dict(generate(chosen))
     for path in manifest['files'].keys() - files.keys():
