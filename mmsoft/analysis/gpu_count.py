@@ -36,9 +36,9 @@ _FREE = {
     for name in ('empty', 'empty_like', 'empty_strided', 'new_empty', 'detach', '_unsafe_view')
 }
 
-
 # What PyTorch's own counter leaves out.
-_FACTORIZATIONS = {
+_OTHERS = {
+    aten.baddbmm_: flop_registry[aten.baddbmm],
     aten.linalg_cholesky_ex: lambda matrix, *args, **kwargs: matrix.numel() * matrix.size(-1) // 3,
     aten.linalg_solve_triangular: lambda matrix, right, *args, **kwargs: right.numel() * matrix.size(-1),
 }
@@ -80,7 +80,7 @@ class CountingMode(TorchDispatchMode):
         out = func(*args, **kwargs)
         if func.is_view or func._overloadpacket in _FREE:
             return out
-        flops = {**flop_registry, **_FACTORIZATIONS}.get(func._overloadpacket, lambda *args, **kwargs: 0)
+        flops = {**flop_registry, **_OTHERS}.get(func._overloadpacket, lambda *args, **kwargs: 0)
         tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor)]
         moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self.by_file[file] += Count(1, int(flops(*args, **kwargs, out_val=out)), moved)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import resolvent
-from .precision import exact_product, no_autocast
+from .precision import add_product, exact_product, no_autocast
 from .tracing import exporting
 
 
@@ -124,7 +124,7 @@ class _Method(NamedTuple):
 def _iterate(matrix: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, ...]:
     inverse = alpha * matrix
     for _ in range(iterations):
-        inverse = resolvent.add_product(inverse, exact_product(inverse, matrix), inverse, beta=2, alpha=-1)
+        inverse = add_product(inverse, exact_product(inverse, matrix), inverse, beta=2, alpha=-1)
     return (inverse, )
 
 

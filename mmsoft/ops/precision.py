@@ -2,7 +2,7 @@
 import contextlib
 import functools
 import inspect
-from typing import Callable
+from typing import Callable, Tuple
 
 import torch
 from torch import Tensor
@@ -51,15 +51,34 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         Tensor: Shape (..., n, m).
     """
-    if a.dtype != torch.float32 or a.device.type == 'cpu' or exporting() or not _allows_tf32():
-        return a @ b
-    return split_product(a, b)
+    first, *others = _factors(a, b)
+    return sum((left @ right for left, right in others), first[0] @ first[1])
 
 
-def split_product(a: Tensor, b: Tensor) -> Tensor:
-    """:func:`exact_product` of float32 by three products that may each be rounded to TF32 (11 bits)."""
+def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta · c + alpha · a b``, one launch where :func:`exact_product` takes one: (g, n, m), (g, n, k), (g, k, m)."""
+    for left, right in _factors(a, b):
+        c, beta = torch.baddbmm(c, left, right, beta=beta, alpha=alpha), 1
+    return c
+
+
+def add_product_(c: Tensor, a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
+    """Adds ``alpha · a b`` to ``c``, as :func:`add_product`."""
+    for left, right in _factors(a, b):
+        c.baddbmm_(left, right, alpha=alpha)
+    return c
+
+
+def split(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
+    """Pairs whose products add up to float32's, and may each be rounded to TF32 (11 bits)."""
     high_a, high_b = _eleven_bits(a), _eleven_bits(b)
-    return high_a @ high_b + (high_a @ (b - high_b) + (a - high_a) @ high_b)
+    return (high_a, high_b), (high_a, b - high_b), (a - high_a, high_b)
+
+
+def _factors(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
+    if a.dtype != torch.float32 or a.device.type == 'cpu' or exporting() or not _allows_tf32():
+        return ((a, b), )
+    return split(a, b)
 
 
 def _allows_tf32() -> bool:

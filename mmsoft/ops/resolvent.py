@@ -18,7 +18,7 @@ from typing import Tuple
 import torch
 from torch import Tensor
 
-from .precision import exact_product
+from .precision import add_product, add_product_, exact_product
 
 # The pole is at x = -c: in the middle of a wide minimum of the error. W's condition is at most 1448 / c.
 _SHIFT = 2.5
@@ -68,20 +68,6 @@ def invert_(matrix: Tensor) -> Tensor:
     add_product_(top, ratio.transpose(1, 2), low, alpha=-1)
     matrix[:, :half, half:] = low.transpose(1, 2)
     return matrix
-
-
-def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta · c + alpha · a b`` with all digits of float32: (g, n, m), (g, n, k) and (g, k, m)."""
-    if a.device.type != 'cpu':
-        return torch.add(beta * c, exact_product(a, b), alpha=alpha)
-    return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
-
-
-def add_product_(c: Tensor, a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
-    """Adds ``alpha · a b`` to ``c``, as :func:`add_product`."""
-    if a.device.type != 'cpu':
-        return c.add_(exact_product(a, b), alpha=alpha)
-    return c.baddbmm_(a, b, alpha=alpha)
 
 
 @functools.lru_cache(maxsize=None)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from mmsoft.ops import fused
-from mmsoft.ops.precision import at_least_float32, exact_product, no_autocast, split_product
+from mmsoft.ops import fused, precision
+from mmsoft.ops.precision import at_least_float32, add_product, add_product_, exact_product, no_autocast, split
 
 
 class RoundedProducts(TorchFunctionMode):
@@ -22,28 +22,37 @@ def test_split_products_lose_nothing_to_tf32():
     a, b = 100 * torch.randn(3, 70, 34), torch.randn(3, 34, 50)
     want = a.double() @ b.double()
     with RoundedProducts():
-        rounded, split = a @ b, split_product(a, b)
+        rounded, whole = a @ b, sum(left @ right for left, right in split(a, b))
     scale = a.double().norm(dim=-1).max() * b.double().norm(dim=-2).max()
     assert (rounded - want).abs().max() > 1e-5 * scale  # or the mode does nothing
-    assert (split - want).abs().max() < 1e-6 * scale
+    assert (whole - want).abs().max() < 1e-6 * scale
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize('precision', ['highest', 'high', 'medium'])
-def test_exact_products_on_a_gpu(precision):
+@pytest.mark.parametrize('allowed', ['highest', 'high', 'medium'])
+def test_exact_products_on_a_gpu(allowed):
     a, b = torch.randn(2, 300, 34), torch.randn(2, 34, 200)
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(allowed)
     try:
         got = exact_product(a.cuda(), b.cuda())
-        assert torch.get_float32_matmul_precision() == precision
+        assert torch.get_float32_matmul_precision() == allowed
     finally:
         torch.set_float32_matmul_precision(before)
     torch.testing.assert_close(got.cpu().double(), a.double() @ b.double(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize('precision, products', [('highest', 1), ('high', 3)])
-def test_products_are_split_where_tf32_is_allowed(precision, products):
+@pytest.mark.parametrize('pairs', [1, 3])
+def test_products_add_up(pairs, monkeypatch):
+    c, a, b = torch.randn(2, 7, 5), torch.randn(2, 7, 3), torch.randn(2, 3, 5)
+    monkeypatch.setattr(precision, '_factors', lambda a, b: split(a, b)[:pairs] if pairs > 1 else ((a, b), ))
+    torch.testing.assert_close(exact_product(a, b), a @ b)
+    torch.testing.assert_close(add_product(c, a, b, beta=-2, alpha=0.5), 0.5 * (a @ b) - 2 * c)
+    torch.testing.assert_close(add_product_(c.clone(), a, b, alpha=-3), c - 3 * (a @ b))
+
+
+@pytest.mark.parametrize('allowed, products', [('highest', 1), ('high', 3)])
+def test_products_are_split_where_tf32_is_allowed(allowed, products):
     before, calls = torch.get_float32_matmul_precision(), []
 
     class Products(TorchFunctionMode):
@@ -52,7 +61,7 @@ def test_products_are_split_where_tf32_is_allowed(precision, products):
             calls.append(func is torch.Tensor.matmul or func is torch.Tensor.__matmul__)
             return func(*args, **(kwargs or {}))
 
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(allowed)
     try:
         with Products():
             exact_product(torch.empty(3, 4, device='meta'), torch.empty(4, 5, device='meta'))
@@ -65,7 +74,7 @@ def test_products_are_split_where_tf32_is_allowed(precision, products):
 def test_split_products_keep_what_is_not_finite(value):
     a = torch.ones(4, 5)
     a[1, 2] = value
-    got = split_product(a, torch.ones(5, 3))
+    got = sum(left @ right for left, right in split(a, torch.ones(5, 3)))
     assert (~got[1].isfinite()).all() and (got[[0, 2, 3]] == 5).all()
 
 
