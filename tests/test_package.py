@@ -86,9 +86,12 @@ FORKS = dict(
         dict(mmengine='0.10.7', mmcv='2.1.9+cu121', mmdet='3.1.0'),
         dict(mmengine='0.10.7', mmcv_lite='2.1.0'),
         dict(mmengine='0.10.7', mmcv='2.2.0', mmpretrain='1.2.0'),
-        FORKS,
+        dict(mmengine='0.10.7', mmcv='2.1.0', mmpretrain='1.2.0', transformers='4.57.1'),
+        dict(mmengine='0.10.7', mmcv='2.1.0', mmdet='3.3.0', transformers='5.23.0'),
+        dict(FORKS, transformers='5.23.0'),
     ],
-    ids=['tested', 'no host', 'only mmdet', 'mmcv-lite', 'new mmcv without mmdet', 'forks'])
+    ids=['tested', 'no host', 'only mmdet', 'mmcv-lite', 'new mmcv without mmdet', 'transformers 4',
+         'transformers 5 without mmpretrain', 'forks'])
 def test_versions_that_fit(install, versions):
     install(**versions)
     check_all()
@@ -169,6 +172,12 @@ def test_require_host_names_what_needs_it(install):
         mmsoft.require_host('mmseg', 'tools/train.py')
 
 
+def test_mmpretrain_does_not_import_beside_transformers_5(install):
+    install(mmengine='0.10.7', mmcv='2.1.0', mmpretrain='1.2.0', transformers='5.0.0')
+    with pytest.raises(hosts.HostError, match='mmpretrain 1.2.0 does not import beside transformers 5.0.0: install'):
+        mmsoft.require_host('mmpretrain')
+
+
 def test_mmdet_needs_the_compiled_operators(install):
     install(mmengine='0.10.7', mmcv_lite='2.1.0', mmdet='3.3.0', mmsegmentation='1.2.2')
     mmsoft.require_host('mmseg')
@@ -180,8 +189,18 @@ def test_requirements_say_the_same_versions():
     lines = [(ROOT / f'requirements/{name}.txt').read_text().split() for name in ('mminstall', 'optional')]
     first = [next(iter(fitting.items())) for fitting in hosts.HOSTS.values()]
     assert {name + fits for name, fits in first} == set(sum(lines, []))
-    pinned = (ROOT / 'requirements/pinned.txt').read_text().split()
+    pinned = (ROOT / 'requirements/stacks/stable.txt').read_text().split()
     assert {one.replace(' ', '==') for one in hosts.TESTED.split(', ')} <= set(pinned)
+
+
+@pytest.mark.parametrize('stack', sorted(path.stem for path in (ROOT / 'requirements/stacks').iterdir()))
+def test_hosts_of_a_stack_fit_together(install, stack):
+    lines = (ROOT / f'requirements/stacks/{stack}.txt').read_text().splitlines()
+    versions = dict(line.split('==') for line in lines if '==' in line)
+    install(**versions)
+    check_all()
+    names = {name for fitting in hosts.HOSTS.values() for name in fitting}
+    assert len(names & set(versions)) == (4 if stack == 'oldest' else 5)
 
 
 def test_model_index_lists_every_config():
@@ -214,7 +233,7 @@ def setup(tmp_path):
     script = shutil.copy(ROOT / 'tools/setup_env.sh', root / 'tools')
 
     def run(python=None, **env):
-        for name in ('bash', 'cat', 'cksum', 'cut', 'dirname', 'mkdir', 'rm', 'touch'):
+        for name in ('bash', 'cat', 'cksum', 'cut', 'dirname', 'mkdir', 'rm', 'sed', 'touch'):
             if not (commands / name).exists():
                 (commands / name).symlink_to(shutil.which(name))
         if python:
@@ -227,7 +246,7 @@ def setup(tmp_path):
                               universal_newlines=True)
 
     yield run
-    assert not (root / '.venv').exists()
+    assert not list(root.glob('.venv*'))
 
 
 def answers(version: str) -> str:
@@ -237,9 +256,12 @@ def answers(version: str) -> str:
 
 @pytest.mark.parametrize(
     'python, env, sentence', [
-        (None, {}, 'no Python 3.9, 3.10 or 3.11 was found'),
-        (answers('3.12'), {}, 'no Python 3.9, 3.10 or 3.11 was found'),
+        (None, {}, 'no Python 3.11 or 3.10 or 3.9 was found'),
+        (answers('3.12'), {}, 'no Python 3.11 or 3.10 or 3.9 was found'),
+        (answers('3.9'), dict(STACK='latest'), 'no Python 3.12 or 3.11 or 3.10 was found'),
+        (None, dict(STACK='newest'), 'STACK=newest is none of those in requirements/stacks: latest.txt oldest.txt'),
         (answers('3.12'), dict(PYTHON='python3'), 'PYTHON=python3 is Python 3.12, but'),
+        (answers('3.11'), dict(PYTHON='python3', STACK='oldest'), 'PYTHON=python3 is Python 3.11, but'),
         (answers('3.8'), dict(PYTHON='python3'), 'PYTHON=python3 is Python 3.8, but'),
         (None, dict(PYTHON='python3.10'), 'PYTHON=python3.10 does not run'),
         (f'exec {sys.executable} "$@"', {}, 'no C++ compiler was found'),
@@ -247,8 +269,8 @@ def answers(version: str) -> str:
         (f'exec {sys.executable} "$@"', dict(CXX='rm'), 'rm does not compile C++17'),
     ],
     ids=[
-        'no Python', 'only 3.12', 'PYTHON is 3.12', 'PYTHON is 3.8', 'PYTHON is absent', 'no compiler', 'CXX is absent',
-        'CXX is no compiler'
+        'no Python', 'only 3.12', 'only 3.9 for latest', 'no stack', 'PYTHON is 3.12', 'PYTHON is 3.11 for oldest',
+        'PYTHON is 3.8', 'PYTHON is absent', 'no compiler', 'CXX is absent', 'CXX is no compiler'
     ])
 def test_setup_says_in_one_sentence_what_is_missing(setup, python, env, sentence):
     if python and python.startswith('exec') and sys.version_info[:2] not in ((3, 9), (3, 10), (3, 11)):
@@ -268,10 +290,15 @@ def test_setup_says_at_which_step_it_is(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
-@pytest.mark.skipif(not (ROOT / '.venv/stamps').exists(), reason='this is not an environment of the setup script')
+def made_by_setup() -> bool:
+    created = Path(sys.prefix, 'stamps/created')
+    return created.exists() and created.read_text().strip() == str(ROOT)
+
+
+@pytest.mark.skipif(not made_by_setup(), reason='this is not an environment of the setup script')
 def test_setup_has_nothing_to_do_twice(tmp_path):
     (tmp_path / 'pip.py').write_text('raise SystemExit("pip was called")')
-    env = dict(os.environ, PYTHONPATH=str(tmp_path))
+    env = dict(os.environ, PYTHONPATH=str(tmp_path), STACK=Path(sys.prefix).name.partition('-')[2] or 'stable')
     done = subprocess.run(
         ['tools/setup_env.sh'], cwd=ROOT, env=env, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert (done.returncode, done.stdout) == (0, b''), 'run `make setup` after changing requirements'

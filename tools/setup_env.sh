@@ -1,40 +1,55 @@
 #!/usr/bin/env bash
-# Creates .venv with the pinned stack, mmcv's compiled operators and mmsoft in editable mode.
+# Creates .venv with a pinned stack, mmcv's compiled operators and mmsoft in editable mode.
 # Each step leaves a stamp named after what it depends on, so a second run does only what is missing or has changed.
-#   PYTHON=python3.10 tools/setup_env.sh    chooses the interpreter (3.9-3.11)
+#   PYTHON=python3.10 tools/setup_env.sh    chooses the interpreter
+#   STACK=latest tools/setup_env.sh         makes .venv-latest, of requirements/stacks/latest.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-VENV=.venv
-STAMPS=$VENV/stamps
-R=requirements
-
 say() { echo "mmsoft setup: $*"; }
 die() { say "$*" >&2; exit 1; }
+
+STACK=${STACK:-stable}
+R=requirements
+PINS=$R/stacks/$STACK.txt
+[ -e "$PINS" ] || die "STACK=$STACK is none of those in $R/stacks: $(cd $R/stacks && echo *)"
+VENV=.venv
+[ "$STACK" = stable ] || VENV=.venv-$STACK
+STAMPS=$VENV/stamps
+PYTHONS=$(sed -n 's/^# Python //p' "$PINS")
+
+# pinned PATTERN: the distributions of these names that the stack has; the forks have names of their own.
+pinned() { sed -nE "s/^($1)==.*/\1/p" "$PINS"; }
+MMCV=$(pinned '(onedl-)?mmcv(-lite)?')
+HOSTS=$(pinned '(onedl-)?mm(engine|det|detection|segmentation|pretrain)')
+MIM=$(pinned 'openmim|onedl-mim')
 
 # Prints the version of an interpreter and its path outside virtual environments, which outlives $VENV.
 probe() {
     "$1" -c 'import sys; print("%d.%d %s" % (sys.version_info[:2] + (getattr(sys, "_base_executable", ""),)))' 2>/dev/null
 }
 
-supported() { case "$1" in 3.9 | 3.10 | 3.11) return 0 ;; *) return 1 ;; esac }
+supported() { [[ " $PYTHONS " = *" $1 "* ]]; }
 
 choose_python() {
-    local candidates=("$VENV/bin/python" python3 python3.11 python3.10 python3.9) candidate
+    local candidates candidate
+    read -ra candidates <<<"$VENV/bin/python python${PYTHONS// / python} python3"
     [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
     for candidate in "${candidates[@]}"; do
         read -r VERSION BASE < <(probe "$candidate") && supported "$VERSION" && return
     done
-    [ -n "${PYTHON:-}" ] ||
-        die "no Python 3.9, 3.10 or 3.11 was found on PATH; install one or name it, as in: PYTHON=/path/to/python3.11 make setup"
-    [ -n "$VERSION" ] || die "PYTHON=$PYTHON does not run; give a Python 3.9, 3.10 or 3.11 interpreter."
-    die "PYTHON=$PYTHON is Python $VERSION, but the pinned stack needs 3.9, 3.10 or 3.11."
+    local needed="Python ${PYTHONS// / or }"
+    [ -n "${PYTHON:-}" ] || die "no $needed was found on PATH; install one or name it, as in: PYTHON=/path/to/python make setup"
+    [ -n "$VERSION" ] || die "PYTHON=$PYTHON does not run; give an interpreter of $needed."
+    die "PYTHON=$PYTHON is Python $VERSION, but the stack needs $needed."
 }
 
 check_venv_tools() {
     "$BASE" -c 'import venv, ensurepip' 2>/dev/null ||
         die "$BASE cannot create virtual environments; install its venv module, for example the package python$VERSION-venv."
 }
+
+compiled() { [[ $MMCV != *-lite ]]; }
 
 check_compiler() {
     local compiler
@@ -77,7 +92,7 @@ create_venv() {
     pwd >$STAMPS/created
 }
 
-pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check -c $R/pinned.txt "$@"; }
+pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check -c "$PINS" "$@"; }
 
 # pip copies a distribution's files first and its INSTALLER last: without one it was interrupted, and pip would take
 # what there is for the whole.
@@ -95,7 +110,7 @@ compile_mmcv() {
     command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || local -x CUDA_VISIBLE_DEVICES=
     # The output goes through unfiltered (-v) so that the longest step shows that it moves; half its time would go into
     # debug symbols.
-    CFLAGS="${CFLAGS:-} -g0" CXXFLAGS="${CXXFLAGS:-} -g0" MMCV_WITH_OPS=1 MAX_JOBS="${MAX_JOBS:-$(nproc 2>/dev/null || echo 2)}" pip_install --no-build-isolation -v "$@" mmcv
+    CFLAGS="${CFLAGS:-} -g0" CXXFLAGS="${CXXFLAGS:-} -g0" MMCV_WITH_OPS=1 MAX_JOBS="${MAX_JOBS:-$(nproc 2>/dev/null || echo 2)}" pip_install --no-build-isolation -v "$@" "$MMCV"
 }
 
 mmcv_loads() {
@@ -104,6 +119,7 @@ mmcv_loads() {
 
 # Compiled on every machine, because no ready wheel fits; pip keeps the wheel it builds in its cache.
 install_mmcv() {
+    compiled || { pip_install "$MMCV"; return; }
     compile_mmcv
     mmcv_loads && return
     say "the operators found in pip's cache were compiled for another torch; compiling them anew"
@@ -111,14 +127,14 @@ install_mmcv() {
     mmcv_loads || die "mmcv's compiled operators do not load; the output above may say why."
 }
 
-install_libraries() { pip_install -r $R/runtime.txt -r $R/tools.txt -r $R/mminstall.txt -r $R/optional.txt -r $R/tests.txt ftfy regex; }
+install_libraries() { pip_install -r $R/runtime.txt -r $R/tools.txt -r $R/tests.txt $HOSTS ftfy regex; }
 
 check_opencv() {
     "$VENV/bin/python" -c 'import cv2' ||
         die "OpenCV does not load, the line above says why; on Debian and Ubuntu the packages libgl1 and libglib2.0-0 are what it needs."
 }
 
-install_mim() { pip_install -r $R/mim.txt && pip_install --no-deps openmim; }
+install_mim() { pip_install -r $R/mim.txt && pip_install --no-deps "$MIM"; }
 
 install_mmsoft() { pip_install --no-build-isolation --no-deps -e .; }
 
@@ -131,17 +147,17 @@ fi
 choose_python
 if [ "$(probe $VENV/bin/python | cut -d' ' -f1)" != "$VERSION" ] || [ "$(cat $STAMPS/created 2>/dev/null)" != "$PWD" ]; then
     check_venv_tools
-    check_compiler
+    ! compiled || check_compiler
     say "creating $VENV with Python $VERSION; the whole setup takes about 15 minutes the first time"
     create_venv
 fi
-[ -e "$(stamp mmcv $R/pinned.txt $R/build.txt)" ] || check_compiler
+! compiled || [ -e "$(stamp mmcv "$PINS" $R/build.txt)" ] || check_compiler
 trap '[ $? = 0 ] || say "stopped at the step ${STEP:-check}; the same command goes on from there" >&2' EXIT
 forget_interrupted
 
-step torch $R/pinned.txt $R/build.txt -- install_torch
-step mmcv $R/pinned.txt $R/build.txt -- install_mmcv
-step libraries $R/*.txt -- install_libraries
-step opencv $R/pinned.txt -- check_opencv
-step mim $R/pinned.txt $R/mim.txt -- install_mim
-step mmsoft setup.py mmsoft/version.py $R/*.txt -- install_mmsoft
+step torch "$PINS" $R/build.txt -- install_torch
+step mmcv "$PINS" $R/build.txt -- install_mmcv
+step libraries "$PINS" $R/*.txt -- install_libraries
+step opencv "$PINS" -- check_opencv
+step mim "$PINS" $R/mim.txt -- install_mim
+step mmsoft setup.py mmsoft/version.py "$PINS" $R/*.txt -- install_mmsoft

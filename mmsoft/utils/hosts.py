@@ -31,12 +31,15 @@ class HostError(UsageError, ImportError):
 
 def installed(module: str) -> Optional[Tuple[str, str]]:
     """Distribution and version that provide a host's module, by their metadata; None if there are none."""
-    for name in HOSTS[module]:
-        try:
-            return name, version(name)
-        except PackageNotFoundError:
-            pass
-    return None
+    found = ((name, _version(name)) for name in HOSTS[module])
+    return next(((name, number) for name, number in found if number), None)
+
+
+def _version(distribution: str) -> Optional[str]:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 def _check(module: str, purpose: str, fits: Optional[str] = None) -> None:
@@ -71,8 +74,8 @@ def require_host(module: str, purpose: str = 'mmsoft') -> None:
         purpose (str): What needs it, as the subject of the sentence. Defaults to ``'mmsoft'``.
 
     Raises:
-        HostError: If it is missing, too old or too new, if it does not work with the installed mmcv, or if mmdet would
-            miss mmcv's compiled operators.
+        HostError: If it is missing, too old or too new, if it does not work with the installed mmcv or transformers, or
+            if mmdet would miss mmcv's compiled operators.
     """
     _check(module, purpose)
     found = installed(module)
@@ -80,3 +83,7 @@ def require_host(module: str, purpose: str = 'mmsoft') -> None:
     if module == 'mmdet' and find_spec('mmcv._ext') is None:
         raise HostError(f'{purpose} needs mmcv with compiled operators for mmdet, and the installed mmcv has none: '
                         f'replace it by mmcv==2.1.0 (tested together: {TESTED}).')
+    transformers = _version('transformers')
+    if found and found[0] == 'mmpretrain' and transformers and SpecifierSet('>=5').contains(transformers):
+        raise HostError(f'{purpose} needs mmpretrain, and mmpretrain {found[1]} does not import beside transformers '
+                        f'{transformers}: install "transformers<5", or do without.')
