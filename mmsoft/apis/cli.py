@@ -148,6 +148,7 @@ def predict() -> bool:
     parser.add_argument('--palette', help='coco, voc, citys or random for detection; a data set such as ade20k for '
                         "segmentation (default: the model's)")
     parser.add_argument('--save-pred', action='store_true', help='also save COCO results, label maps or classes')
+    parser.add_argument('--slide', action='store_true', help='slide a segmenter over pictures at their own size')
     options = _read(parser)
     from . import inference
     broken = inference.predict(**options)

@@ -12,6 +12,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
+from mmsoft import SOFT
 from mmsoft.apis.inference import predict
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
@@ -105,6 +106,24 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
         results = json.loads((preds / 'predictions.json').read_text())
         assert [one['file_name'] for one in results] == PICTURES
         assert all(0 <= one['classes'][0]['score'] <= 1 and one['classes'][0]['name'] for one in results)
+
+
+def test_windows_slide_over_pictures_at_their_own_size(trained, tmp_path, monkeypatch, capsys):
+    seen = []
+    forward = SOFT.forward
+    monkeypatch.setattr(SOFT, 'forward', lambda self, x: seen.append(tuple(x.shape[2:])) or forward(self, x))
+    picture = np.random.default_rng(0).integers(0, 255, (300, 500, 3), dtype=np.uint8)
+    cv2.imwrite(str(tmp_path / 'large.png'), picture)
+    config, weights = trained('upernet_soft_small_160k')
+    cfg = Config.fromfile(config)
+    cfg.crop_size = (128, 160)
+    cfg.dump(tmp_path / 'config.py')
+    predict(str(tmp_path / 'config.py'), weights, str(tmp_path / 'large.png'), str(tmp_path / 'out'), 'cpu',
+            save_pred=True, slide=True)
+    assert seen == [(128, 160)] * 20
+    assert np.asarray(Image.open(tmp_path / 'out/preds/large.png')).shape == (300, 500)
+    with pytest.raises(UsageError, match='--slide is for semantic segmentation'):
+        predict(*trained('soft_tiny_in1k'), str(tmp_path), str(tmp_path / 'none'), slide=True)
 
 
 def test_the_batch_changes_nothing(trained, pictures, tmp_path):

@@ -8,7 +8,8 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import torch
 from mmengine.config import Config
-from rich.progress import track
+from mmengine.registry import init_default_scope
+from rich.progress import Progress
 from torch import Tensor
 
 from mmsoft.checkpoint import read_checkpoint, select_state_dict, to_mmsoft
@@ -30,7 +31,8 @@ def predict(config: str,
             score_thr: float = 0.3,
             opacity: Optional[float] = None,
             palette: Optional[str] = None,
-            save_pred: bool = False) -> List[Path]:
+            save_pred: bool = False,
+            slide: bool = False) -> List[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the pictures, and optionally saves them in ``OUT_DIR/preds``.
 
     A picture's result does not depend on ``batch_size``: only pictures of one shape share a batch.
@@ -47,6 +49,8 @@ def predict(config: str,
         palette (str, optional): Name of a palette of the host's; the model's by default.
         save_pred (bool): Whether to save predictions as files that programs read, see :class:`Detection`,
             :class:`Segmentation` and :class:`Classification`.
+        slide (bool): Slide a segmenter's window over the pictures at their own size, whatever the config resizes
+            them to, see :func:`sliding`; for slides and aerial photographs.
 
     Returns:
         list[Path]: Broken pictures, which were skipped.
@@ -59,6 +63,10 @@ def predict(config: str,
     out_dir = Path(out_dir)
     check_checkpoint(checkpoint)
     cfg = load_config(config)
+    if slide:
+        if cfg.default_scope != 'mmseg':
+            raise UsageError(f'--slide is for semantic segmentation, which {config} is not.')
+        cfg = import_module(f'{__package__}.segmentation').sliding(cfg)
     images = find_images(Path(source), out_dir)
     root = Path(source) if Path(source).is_dir() else Path(source).parent
     names = {path: path.relative_to(root) for path in images}
@@ -72,10 +80,11 @@ def predict(config: str,
 
     broken = []
     try:
-        for path, image, sample in _predictions(task, images, batch_size, broken):
-            task.draw(image[..., ::-1].copy(), sample, out_dir / 'vis' / names[path])
-            if folder:
-                task.record(names[path], labels[names[path]], sample, folder)
+        with Progress() as task.progress:
+            for path, image, sample in _predictions(task, images, batch_size, broken):
+                task.draw(image[..., ::-1].copy(), sample, out_dir / 'vis' / names[path])
+                if folder:
+                    task.record(names[path], labels[names[path]], sample, folder)
     finally:  # after Ctrl-C too, whatever is done is saved
         if folder:
             task.save(folder)
@@ -93,7 +102,7 @@ def _predictions(task: Task, images: List[Path], batch_size: int,
                 yield path, image, sample
         batch.clear()
 
-    for path in track(images, description='Predicting'):
+    for path in task.progress.track(images, description='Predicting'):
         why = 'it cannot be read as an image'
         try:
             image = read_image(path)
@@ -109,6 +118,7 @@ def _predictions(task: Task, images: List[Path], batch_size: int,
 
 def _build(cfg: Config, checkpoint: str, *options) -> Task:
     module, name = TASKS[cfg.default_scope].split('.')
+    init_default_scope(cfg.default_scope)  # mmpretrain's inferencer leaves the one of an earlier prediction
     task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, *options)
     state_dict, _ = select_state_dict(read_checkpoint(checkpoint), checkpoint)
     if cfg.default_scope == 'mmpretrain':  # takes published files too

@@ -5,6 +5,7 @@ from typing import Any, List
 
 import numpy as np
 from mmengine.dataset import pseudo_collate
+from rich.progress import Progress
 
 
 class Task:
@@ -14,11 +15,12 @@ class Task:
     None, for the host's choice) and the score below which detections are not drawn. It sets :attr:`inferencer`, and
     defines ``draw(image, sample, path)``, which draws a prediction on an RGB picture and saves it;
     ``record(name, label_name, sample, folder)``, which keeps a prediction or saves it below the folder; and
-    ``save(folder)``, which writes what was kept.
+    ``save(folder)``, which writes what was kept. While it predicts, :attr:`progress` shows how far it is.
     """
 
     collate = staticmethod(pseudo_collate)
     inferencer: Any
+    progress: Progress
 
     def prepare(self, image: np.ndarray) -> dict:
         """A BGR picture, as the model takes it; its ``inputs`` is a tensor of shape (3, H, W)."""

@@ -1,0 +1,122 @@
+"""Label maps of large pictures: what mmseg predicts, without the scores of every class at full size."""
+import copy
+from typing import Callable, Iterable, List, Tuple
+
+import torch
+import torch.nn.functional as F
+from mmengine.structures import PixelData
+from mmseg.models import EncoderDecoder
+from mmseg.structures import SegDataSample
+from torch import Tensor
+
+from mmsoft.utils import UsageError
+
+
+def predict_labels(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable] = iter) -> List[SegDataSample]:
+    """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large picture.
+
+    Labels are mmseg's pixel for pixel, ties included.
+
+    Args:
+        model (EncoderDecoder): A segmenter of two classes or more.
+        data (dict): ``inputs``, a list of pictures (3, H, W), and ``data_samples``, as its pipeline packs them.
+        windows (Callable): Wraps the list of windows where the model's ``test_cfg`` says ``mode='slide'``, to show
+            progress. Defaults to ``iter``.
+
+    Returns:
+        list[SegDataSample]: With ``pred_sem_seg`` of shape (1, H, W) and int64, as large as the pictures were.
+    """
+    shapes = {tuple(sample.ori_shape) for sample in data['data_samples']}
+    if model.test_cfg.get('mode') == 'slide' and {tuple(image.shape[1:]) for image in data['inputs']} == shapes:
+        samples, labels = data['data_samples'], slide(model, data, windows)
+    else:
+        data = model.data_preprocessor(data)
+        samples = data['data_samples']
+        scores = model.inference(data['inputs'], [sample.metainfo for sample in samples])
+        labels = [best_class(_without_padding(*pair), pair[1].ori_shape, model.align_corners)
+                  for pair in zip(scores, samples)]
+    for sample, label_map in zip(samples, labels):
+        sample.set_data(dict(pred_sem_seg=PixelData(data=label_map[None])))
+    return samples
+
+
+def best_class(scores: Tensor, size: Tuple[int, int], align_corners: bool) -> Tensor:
+    """``F.interpolate(scores, size, mode='bilinear').argmax(0)``, one class at a time.
+
+    Args:
+        scores (Tensor): Shape (C, h, w).
+        size (tuple[int, int]): H and W.
+        align_corners (bool): As in ``F.interpolate``.
+
+    Returns:
+        Tensor: Shape (H, W) of int64. Of equal scores the first class's wins, as in ``argmax``.
+    """
+    best = scores.new_full(size, -torch.inf)
+    labels = torch.zeros(size, dtype=torch.long, device=scores.device)
+    for index in range(scores.size(0)):
+        score = F.interpolate(scores[None, index:index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
+        labels.masked_fill_(score > best, index)
+        torch.maximum(best, score, out=best)
+    return labels
+
+
+def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable] = iter) -> Tensor:
+    """mmseg's ``slide_inference`` and ``argmax``: scores are averaged where windows overlap.
+
+    It holds the scores of one window, and those of a row of windows where the next row overlaps with it.
+
+    Args:
+        model (EncoderDecoder): With ``crop_size`` and ``stride`` in its ``test_cfg``.
+        data (dict): As in :func:`predict_labels`; a window at a time is normalised.
+        windows (Callable): See :func:`predict_labels`.
+
+    Returns:
+        Tensor: Labels of shape (B, H, W) and int64.
+
+    Raises:
+        UsageError: If the stride leaves gaps between the windows.
+    """
+    pictures, samples = torch.stack(list(data['inputs'])), data['data_samples']
+    batch, _, height, width = pictures.shape
+    tops, h = _starts(height, model.test_cfg.crop_size[0], model.test_cfg.stride[0])
+    lefts, w = _starts(width, model.test_cfg.crop_size[1], model.test_cfg.stride[1])
+    lowers, rights = [*tops[1:], height], [*lefts[1:], width]
+    overlap = max((top + h - lower for top, lower in zip(tops, tops[1:])), default=0)
+    device = next(model.parameters()).device
+    counts = (_covering(tops, h, height)[:, None] * _covering(lefts, w, width)).to(device)
+    labels = torch.empty((batch, height, width), dtype=torch.long, device=device)
+    above = torch.zeros((batch, model.out_channels, overlap, width), device=device)
+    before = above.new_empty((batch, model.out_channels, h, 0))
+
+    for top, lower, left, right in windows([(*y, *x) for y in zip(tops, lowers) for x in zip(lefts, rights)]):
+        crop = model.data_preprocessor(
+            dict(inputs=list(pictures[..., top:top + h, left:left + w]), data_samples=copy.deepcopy(samples)))
+        metas = [dict(sample.metainfo, img_shape=crop['inputs'].shape[2:]) for sample in crop['data_samples']]
+        sums, known = model.encode_decode(crop['inputs'], metas)[..., :h, :w], before.size(3)
+        sums[..., :known] += before
+        sums[:, :, :overlap, known:] += above[..., left + known:left + w]
+        done, rest = sums[..., :right - left].split((lower - top, top + h - lower), 2)
+        above[:, :, :rest.size(2), left:right] = rest
+        above[:, :, rest.size(2):, left:right] = 0
+        before = sums[..., right - left:].clone()
+        labels[:, top:lower, left:right] = done.div_(counts[top:lower, left:right]).argmax(1)
+    return labels
+
+
+def _starts(extent: int, size: int, stride: int) -> Tuple[List[int], int]:
+    """Where windows begin along a side, and how long they are; the last one ends where the side does."""
+    if stride > size:
+        raise UsageError(f'test_cfg.stride of {stride} leaves gaps between windows of {size}; make it smaller.')
+    size = min(size, extent)
+    return [min(start, extent - size) for start in range(0, extent - size + stride, stride)], size
+
+
+def _covering(starts: List[int], size: int, extent: int) -> Tensor:
+    """How many windows cover each place of a side."""
+    place = torch.arange(extent)
+    return sum((start <= place) & (place < start + size) for start in map(torch.tensor, starts)).float()
+
+
+def _without_padding(scores: Tensor, sample: SegDataSample) -> Tensor:
+    left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0, ) * 4))
+    return scores[:, top:scores.size(1) - bottom, left:scores.size(2) - right]

@@ -1,0 +1,107 @@
+"""Label maps of large pictures are mmseg's, in a fraction of its memory."""
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.config import ConfigDict
+from mmengine.registry import MODELS, init_default_scope
+from mmseg.structures import SegDataSample
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mmsoft.apis.inference.label_maps import best_class, predict_labels, slide
+from mmsoft.utils import UsageError
+
+CLASSES = 40
+NANO = dict(embed_dims=[16], num_heads=[1], depths=[1])
+
+
+class Largest(TorchDispatchMode):
+    """The most bytes that one tensor of those that are made has."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if torch.is_tensor(out):
+            self.bytes = max(self.bytes, out.untyped_storage().nbytes())
+        return out
+
+
+def segmenter(preprocessor=None, **test_cfg):
+    init_default_scope('mmseg')
+    torch.manual_seed(0)
+    return MODELS.build(
+        dict(
+            type='EncoderDecoder',
+            data_preprocessor=dict(
+                type='SegDataPreProcessor', mean=[120.] * 3, std=[60.] * 3, pad_val=0, seg_pad_val=255,
+                **(preprocessor or {})),
+            backbone=dict(type='mmsoft.SOFT', arch=NANO, out_indices=(0, ), bottleneck_size=3),
+            decode_head=dict(
+                type='FCNHead', in_channels=16, in_index=0, channels=16, num_convs=1, concat_input=False,
+                num_classes=CLASSES, align_corners=False, norm_cfg=dict(type='BN')),
+            test_cfg=ConfigDict(test_cfg))).eval()
+
+
+def pictures(count, size, ori_shape):
+    samples = [SegDataSample(metainfo=dict(ori_shape=ori_shape, img_shape=size, pad_shape=size)) for _ in range(count)]
+    shades = F.interpolate(torch.rand(count, 3, size[0] // 8, size[1] // 8), size, mode='bicubic')
+    return dict(inputs=list((255 * shades).clamp(0, 255).byte()), data_samples=samples)
+
+
+def labels_of(samples):
+    return torch.stack([sample.pred_sem_seg.data for sample in samples])
+
+
+@pytest.mark.parametrize('align_corners', [False, True])
+def test_the_best_class_is_argmax_bit_for_bit(align_corners):
+    scores = torch.randn(CLASSES, 37, 50).round(decimals=1)  # many ties
+    for size in ((151, 203), (37, 50), (20, 31)):
+        whole = F.interpolate(scores[None], size, mode='bilinear', align_corners=align_corners)[0].argmax(0)
+        assert (best_class(scores, size, align_corners) == whole).all()
+
+
+@pytest.mark.parametrize('test_cfg, size, ori_shape', [
+    (dict(mode='whole'), (64, 96), (240, 360)),
+    (dict(mode='slide', crop_size=(32, 48), stride=(20, 30)), (90, 131), (90, 131)),
+    (dict(mode='slide', crop_size=(32, 48), stride=(13, 48)), (90, 131), (90, 131)),
+    (dict(mode='slide', crop_size=(96, 48), stride=(64, 32)), (64, 131), (64, 131)),
+    (dict(mode='slide', crop_size=(32, 48), stride=(20, 30)), (64, 96), (240, 360)),
+], ids=['whole', 'windows', 'three deep', 'one row', 'windows of a small copy'])
+@torch.no_grad()
+def test_labels_are_those_of_mmseg(test_cfg, size, ori_shape):
+    model, data = segmenter(**test_cfg), pictures(2, size, ori_shape)
+    expected = labels_of(model.test_step(data))
+    found = labels_of(predict_labels(model, data))
+    assert len(expected.unique()) > 5
+    assert found.dtype == expected.dtype and (found == expected).all()
+
+
+@torch.no_grad()
+def test_padding_is_taken_off():
+    model = segmenter(dict(test_cfg=dict(size_divisor=64)), mode='whole')
+    data = pictures(1, (60, 72), (120, 144))
+    expected = labels_of(model.test_step(data))
+    assert (labels_of(predict_labels(model, data)) == expected).all()
+    model.test_cfg = ConfigDict(mode='slide', crop_size=(40, 40), stride=(20, 20))
+    assert labels_of(predict_labels(model, pictures(1, (60, 72), (60, 72)))).shape == (1, 1, 60, 72)
+
+
+@pytest.mark.parametrize('test_cfg, size', [
+    (dict(mode='whole'), (32, 32)),
+    (dict(mode='slide', crop_size=(64, 64), stride=(48, 48)), (256, 256)),
+], ids=['whole', 'windows'])
+@torch.no_grad()
+def test_scores_are_never_whole(test_cfg, size):
+    model, data = segmenter(**test_cfg), pictures(1, size, (256, 256))
+    whole = 4 * CLASSES * 256 * 256
+    with Largest() as host:
+        model.test_step(data)
+    with Largest() as ours:
+        predict_labels(model, data)
+    assert host.bytes >= whole and ours.bytes < whole / 8
+
+
+def test_gaps_between_windows_are_refused():
+    model = segmenter(mode='slide', crop_size=(32, 32), stride=(40, 40))
+    with pytest.raises(UsageError, match='leaves gaps'):
+        slide(model, pictures(1, (64, 64), (64, 64)))
