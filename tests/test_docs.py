@@ -2,6 +2,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import mmsoft
 import mmsoft.attention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
@@ -36,6 +38,21 @@ def test_the_new_attention_works_as_written():
                 attention=dict(type='MeanAttention')).modules())
     finally:
         MODELS.module_dict.pop('MeanAttention', None)
+
+
+def python_blocks(page):
+    """The programs of a page, each with the libraries beyond ours that it imports."""
+    for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / page).read_text(), re.S):
+        if 'import' in code:
+            others = re.findall(r'^(?:import|from) (timm|transformers|segmentation_models_pytorch)', code, re.M)
+            yield pytest.param(code, others, id=code.split('\n\n')[0].splitlines()[-1])
+
+
+@pytest.mark.parametrize('code, others', python_blocks('use_in_your_project.md'))
+def test_examples_run(code, others):
+    for name in ['timm', *others] if 'mmsoft.timm' in code else others:
+        pytest.importorskip(name)
+    exec(code, {})
 
 
 def test_links_lead_somewhere():
