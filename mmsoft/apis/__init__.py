@@ -3,7 +3,7 @@ from importlib import import_module
 from typing import List
 
 # Imported when first asked for, so that the command lines can say what is wrong with a host library.
-_LAZY = dict(train='launch', test='launch', showcase='launch', predict='inference')
+_LAZY = dict(train='launch', test='launch', showcase='launch', predict='inference', visualize='inference')
 
 __all__ = [*_LAZY]
 

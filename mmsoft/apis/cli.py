@@ -156,6 +156,23 @@ def predict() -> bool:
 
 
 @tool()
+def visualize() -> bool:
+    """Draws what a network sees: its features, what a class depends on, and the kernels of SOFT's landmarks."""
+    parser = ArgumentParser(description=visualize.__doc__)
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='weights of the model')
+    parser.add_argument('source', metavar='IMAGE_OR_FOLDER', help='a picture, or a folder of them with its subfolders')
+    parser.add_argument('--out-dir', required=True, help='folder for a sheet of each; nothing there is overwritten')
+    parser.add_argument('--stages', type=int, nargs='+', metavar='N', help='stages, or blocks of a body of one stride, '
+                        'from 0 (default: all stages, or four blocks)')
+    parser.add_argument('--label', help='class to explain (default: what the network is most sure of)')
+    parser.add_argument('--device', help='cpu, cuda:0, … (default: the best there is)')
+    options = _read(parser)
+    from . import inference
+    return bool(inference.visualize(**options))
+
+
+@tool()
 def convert_checkpoint() -> None:
     """Rewrites a checkpoint of SOFT or SimA under our names, or under the published ones; .safetensors in or out."""
     parser = ArgumentParser(description=convert_checkpoint.__doc__)

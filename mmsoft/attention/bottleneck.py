@@ -56,6 +56,13 @@ class BottleneckTokens(BaseModule):
             tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[-2:]))
         return self.act(self.norm(to_tokens(tokens)))
 
+    def grid(self, hw: Tuple[int, int]) -> Tuple[int, int]:
+        """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
+        (bottom, row_stride), (right, column_stride) = map(self._cover, hw)
+        rows, columns = ((extent - self.ratio) // stride + 1
+                         for extent, stride in ((hw[0] + bottom, row_stride), (hw[1] + right, column_stride)))
+        return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
+
     def _cover(self, extent: int) -> Tuple[int, int]:
         """Padding and stride with which the windows reach every token of one side."""
         whole = extent + -extent % self.ratio

@@ -18,13 +18,13 @@ from mmsoft.utils.files import atomic_write
 TITLES = ('image', 'ground truth', 'prediction')
 
 
-def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str], path: Union[str, Path],
-                  width: float = 4.) -> Path:
+def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Union[Sequence[str], Sequence[Sequence[str]]],
+                  path: Union[str, Path], width: float = 4.) -> Path:
     """Writes a grid of pictures as one PNG.
 
     Args:
         rows (Sequence[Sequence[np.ndarray]]): RGB images of shape (H, W, 3), as many in each row as titles.
-        titles (Sequence[str]): Captions of the columns.
+        titles (Sequence[str] or Sequence[Sequence[str]]): Captions of the columns, or of each image.
         path (str or Path): The file; a file of an earlier run is replaced only once the new one is complete.
         width (float): Width of a column in inches, of 100 pixels each.
 
@@ -34,13 +34,15 @@ def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str], p
     Raises:
         ValueError: If there are no rows, or one has not as many images as titles.
     """
-    if not rows or any(len(row) != len(titles) for row in rows):
-        raise ValueError(f'a contact sheet needs at least one row, and {len(titles)} images in each')
+    titles = [titles] if isinstance(titles[0], str) else titles
+    columns = len(titles[0])
+    if not rows or any(len(row) != columns for row in rows):
+        raise ValueError(f'a contact sheet needs at least one row, and {columns} images in each')
     heights = [max(image.shape[0] / image.shape[1] for image in row) for row in rows]
-    figure = Figure(figsize=(width * len(titles), width * sum(heights) + .4), dpi=100, layout='compressed')
-    axes = figure.subplots(len(rows), len(titles), squeeze=False, gridspec_kw=dict(height_ratios=heights))
-    for title, axis in zip(titles, axes[0]):
-        axis.set_title(title)
+    figure = Figure(figsize=(width * columns, width * sum(heights) + .1 + .3 * len(titles)), dpi=100, layout='compressed')
+    axes = figure.subplots(len(rows), columns, squeeze=False, gridspec_kw=dict(height_ratios=heights))
+    for title, axis in zip((title for row in titles for title in row), axes.flat):
+        axis.set_title(title, fontsize=3 * width)
     for axis, image in zip(axes.flat, (image for row in rows for image in row)):
         axis.imshow(image, interpolation='antialiased')
         axis.axis('off')

@@ -8,7 +8,7 @@ from mmseg.visualization import SegLocalVisualizer
 
 
 class LabelMapVisualizer(SegLocalVisualizer):
-    """mmseg's, which holds a mask of every class at once, and a list of all pixels of each, in the memory of one mask."""
+    """mmseg's drawing, of which the masks of all classes and the lists of their pixels are never held."""
 
     def _draw_sem_seg(self,
                       image: np.ndarray,

@@ -13,7 +13,7 @@ from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
 from mmsoft import SOFT
-from mmsoft.apis.inference import predict
+from mmsoft.apis.inference import predict, visualize
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
 
@@ -106,6 +106,28 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
         results = json.loads((preds / 'predictions.json').read_text())
         assert [one['file_name'] for one in results] == PICTURES
         assert all(0 <= one['classes'][0]['score'] <= 1 and one['classes'][0]['name'] for one in results)
+
+
+@pytest.mark.parametrize('name', TINY)
+def test_every_task_is_seen(name, trained, pictures, tmp_path):
+    out = tmp_path / 'out'
+    for picture in PICTURES[1:]:
+        (pictures / picture).unlink()
+    assert visualize(*trained(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
+    assert files(out / 'vis') == ['a.jpg.png']
+    height, width = cv2.imread(str(out / 'vis/a.jpg.png')).shape[:2]
+    assert 1400 < width < 1600 and height > 900  # five columns; features, classes, and kernels of three stages
+    with pytest.raises(UsageError, match='exists and is not overwritten'):
+        visualize(*trained(name), str(pictures), str(out))
+
+
+@pytest.mark.parametrize('options, message', [
+    (dict(stages=[0, 4]), '--stages are from 0 to 3'),
+    (dict(label='unicorn'), '--label unicorn is none of the classes'),
+])
+def test_what_cannot_be_seen_is_one_sentence(options, message, trained, pictures, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), **options)
 
 
 def test_windows_slide_over_pictures_at_their_own_size(trained, tmp_path, monkeypatch, capsys):

@@ -12,7 +12,8 @@ from torch import Tensor
 from mmsoft.utils import UsageError
 
 
-def predict_labels(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable] = iter) -> List[SegDataSample]:
+def predict_labels(model: EncoderDecoder, data: dict,
+                   windows: Callable[[list], Iterable] = iter) -> List[SegDataSample]:
     """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large picture.
 
     Labels are mmseg's pixel for pixel, ties included.

@@ -3,7 +3,7 @@ import sys
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -75,8 +75,8 @@ def predict(config: str,
     for path in [*(out_dir / 'vis' / name for name in names.values()), *filter(None, [folder])]:
         if path.exists():
             raise UsageError(f'{path} exists and is not overwritten; move it away or choose another --out-dir.')
-    _check_device(device)
-    task = _build(cfg, checkpoint, device, palette, opacity, score_thr)
+    check_device(device)
+    task = build_task(cfg, checkpoint, device, palette, opacity, score_thr)
 
     broken = []
     try:
@@ -102,21 +102,38 @@ def _predictions(task: Task, images: List[Path], batch_size: int,
                 yield path, image, sample
         batch.clear()
 
-    for path in task.progress.track(images, description='Predicting'):
-        why = 'it cannot be read as an image'
-        try:
-            image = read_image(path)
-            why = 'the pipeline of the config refuses it'
-            batch.append((path, image, task.prepare(image)))
-        except Exception as error:  # a pipeline may refuse a picture for whatever reason; the others go on
-            print(f'{path} is skipped, {why}: {error}', file=sys.stderr)
-            broken.append(path)
+    for item in prepare(task, task.progress.track(images, description='Predicting'), broken):
+        batch.append(item)
         if len(batch) == batch_size:
             yield from predicted()
     yield from predicted()
 
 
-def _build(cfg: Config, checkpoint: str, *options) -> Task:
+def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[Tuple[Path, np.ndarray, dict]]:
+    """Reads pictures and runs a config's pipeline on them; those that are refused are told of and put into ``broken``.
+
+    Yields:
+        tuple[Path, np.ndarray, dict]: The path, the BGR picture, and what :meth:`Task.prepare` makes of it.
+    """
+    for path in images:
+        why = 'it cannot be read as an image'
+        try:
+            image = read_image(path)
+            why = 'the pipeline of the config refuses it'
+            prepared = task.prepare(image)
+        except Exception as error:  # a pipeline may refuse a picture for whatever reason; the others go on
+            print(f'{path} is skipped, {why}: {error}', file=sys.stderr)
+            broken.append(path)
+        else:
+            yield path, image, prepared
+
+
+def build_task(cfg: Config, checkpoint: str, *options) -> Task:
+    """The :class:`Task` of a config, with its options, after a look whether the checkpoint is its model's.
+
+    Raises:
+        UsageError: If it is not.
+    """
     module, name = TASKS[cfg.default_scope].split('.')
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer leaves the one of an earlier prediction
     task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, *options)
@@ -137,7 +154,8 @@ def _check_fit(own: Dict[str, Tensor], loaded: Dict[str, Tensor], checkpoint: st
                              f'{tuple(tensor.shape)} in the model; training leaves a config that fits in its work dir.')
 
 
-def _check_device(device: Optional[str]) -> None:
+def check_device(device: Optional[str]) -> None:
+    """Raises a :class:`UsageError` if there is no such device here."""
     try:
         torch.empty(0, device=device or 'cpu')
     except (RuntimeError, AssertionError) as error:

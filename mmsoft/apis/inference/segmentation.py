@@ -69,7 +69,7 @@ def _palette(name: str) -> list:
 
 
 def sliding(cfg: Config) -> Config:
-    """The config of a segmenter that slides over pictures at their own size, by windows as large as those it trained on.
+    """The config of a segmenter that slides over pictures at their own size, by windows as large as in training.
 
     Windows that the config has already stay as they are; a third of one overlaps with the next one.
     """
