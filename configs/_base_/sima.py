@@ -1,4 +1,5 @@
 """SimA backbones for dense prediction, with the ImageNet files that their authors publish."""
+_base_ = 'reliable.py'
 sima_xcit_small_12_p16 = dict(
     type='mmsoft.SimAXCiT',
     arch='small-12-p16',

@@ -1,4 +1,5 @@
 """SOFT-Norm backbones for dense prediction, with their authors' ImageNet files, and COCO's optimizer."""
+_base_ = 'reliable.py'
 soft_tiny = dict(
     type='mmsoft.SOFT',
     arch='tiny',

@@ -19,4 +19,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, end=10, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=5e-5, by_epoch=True, begin=10)
 ]
-custom_hooks = [dict(type='EMAHook', momentum=4e-5, update_buffers=True, priority='ABOVE_NORMAL')]
+custom_hooks = [
+    *_base_.custom_hooks, dict(type='EMAHook', momentum=4e-5, update_buffers=True, priority='ABOVE_NORMAL')]

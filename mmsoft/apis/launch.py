@@ -8,15 +8,16 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.runner import Runner
 
 from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
-from ..engine import BFloat16OptimWrapper
+from ..engine import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
 from .evaluation import augment_test, draw_predictions, save_predictions
 from .preflight import check_checkpoint, check_data, check_pretrained
+from .work_dir import alone_in
 
 Options = Optional[Dict[str, Any]]
 HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 'mIoU', 'aAcc': 'pixel accuracy'}
@@ -61,7 +62,8 @@ def train(config: str,
     if resume:
         _resume(cfg, resume)
     check_pretrained(cfg)
-    _runner(cfg).train()
+    with alone_in(cfg.work_dir, launcher):
+        _runner(cfg).train()
 
 
 def test(config: str,
@@ -122,7 +124,7 @@ def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
     start = time.time()
     work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
     train(config, work_dir, resume='auto')
-    checkpoint = find_latest_checkpoint(work_dir)
+    checkpoint = latest_checkpoint(work_dir)
     scores = test(config, checkpoint, work_dir)
     picture = draw_contact_sheet(config, checkpoint, Path(work_dir, 'contact_sheet.png'))
     said = ', '.join(f'{name} {scores[key]:.3g}' for key, name in HEADLINES.items() if key in scores)
@@ -173,16 +175,17 @@ def _enable_amp(cfg: Config) -> None:
 def _to_bfloat16(wrapper: Config) -> None:
     for key in ('loss_scale', 'dtype', 'use_fsdp'):
         wrapper.pop(key, None)
-    wrapper.type = BFloat16OptimWrapper.__name__
+    wrapper.type = 'mmsoft.BFloat16OptimWrapper'
 
 
 def _resume(cfg: Config, resume: str) -> None:
     if resume == 'auto':
-        resume = find_latest_checkpoint(cfg.work_dir)
+        resume = latest_checkpoint(cfg.work_dir)
         if resume is None:
             print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
             return
-    check_checkpoint(resume)
+    else:
+        check_checkpoint(resume)
     cfg.load_from, cfg.resume = resume, True
 
 

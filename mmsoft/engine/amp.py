@@ -5,8 +5,9 @@ from typing import Any, Iterator
 import torch
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
-from mmengine.registry import OPTIM_WRAPPERS
 from torch import Tensor, nn
+
+from mmsoft.registry import OPTIM_WRAPPERS
 
 
 def _to_float32(node: Any) -> Any:
@@ -39,7 +40,7 @@ def _in_bfloat16(module: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-@OPTIM_WRAPPERS.register_module(name=['BFloat16OptimWrapper', 'CPUAmpOptimWrapper'])
+@OPTIM_WRAPPERS.register_module()
 class BFloat16OptimWrapper(OptimWrapper):
     """Trains with features in bfloat16: on the CPU, where ``AmpOptimWrapper`` refuses to be made, and of detectors.
 

@@ -20,6 +20,18 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     try:
         with partial.open('xb') as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_or_none(path: Union[str, Path]) -> Iterator[None]:
+    """Inside, something else writes a new file, which is removed if it cannot be finished."""
+    try:
+        yield
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise

@@ -6,7 +6,7 @@
         where = trial.random.integers(100)
         trial.note(where=int(where))
 
-``make test`` runs 2 rounds of this one and ``make torture`` 30. Of these, finished ones are kept in
+``make test`` runs 2 rounds of this one (0 leaves it out) and ``make torture`` 30. Of these, finished ones are kept in
 ``work_dirs/torture/records.jsonl`` and not repeated, and the page's table is made of them.
 """
 import json
@@ -89,9 +89,10 @@ def trial(request):
 
 def pytest_collection_modifyitems(config, items):
     if option(config, 'full'):
-        done = {(one['part'], one['round'], one['seed']) for one in campaign.read(RECORDS) if one['outcome'] == 'passed'}
-        left = [item for item in items if not (hasattr(item, 'callspec') and 'trial' in item.callspec.params
-                                               and key_of(item) in done)]
+        done = {(one['part'], one['round'], one['seed'])
+                for one in campaign.read(RECORDS) if one['outcome'] == 'passed'}
+        left = [item for item in items
+                if 'trial' not in getattr(item, 'fixturenames', ()) or key_of(item) not in done]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left
 
@@ -116,3 +117,9 @@ def pytest_runtest_makereport(item, call):
 def pytest_sessionfinish(session):
     if option(session.config, 'full') and RECORDS.exists():
         campaign.write(RECORDS, ROOT / 'docs/reliability.md')
+
+
+@pytest.fixture
+def full(request):
+    """Whether this is the whole campaign."""
+    return bool(option(request.config, 'full'))

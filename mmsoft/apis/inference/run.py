@@ -15,7 +15,9 @@ from torch import Tensor
 from mmsoft.checkpoint import read_checkpoint, select_state_dict, to_mmsoft
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
+from mmsoft.utils.files import whole_or_none
 from ..preflight import check_checkpoint
+from ..work_dir import room_in
 from .images import find_images, label_names, read_image
 from .task import Task
 
@@ -79,15 +81,18 @@ def predict(config: str,
     task = build_task(cfg, checkpoint, device, palette, opacity, score_thr)
 
     broken = []
-    try:
-        with Progress() as task.progress:
-            for path, image, sample in _predictions(task, images, batch_size, broken):
-                task.draw(image[..., ::-1].copy(), sample, out_dir / 'vis' / names[path])
-                if folder:
-                    task.record(names[path], labels[names[path]], sample, folder)
-    finally:  # after Ctrl-C too, whatever is done is saved
-        if folder:
-            task.save(folder)
+    with room_in(out_dir, 'make room or choose another --out-dir'):
+        try:
+            with Progress() as task.progress:
+                for path, image, sample in _predictions(task, images, batch_size, broken):
+                    drawn = out_dir / 'vis' / names[path]
+                    with whole_or_none(drawn):
+                        task.draw(image[..., ::-1].copy(), sample, drawn)
+                    if folder:
+                        task.record(names[path], labels[names[path]], sample, folder)
+        finally:  # after Ctrl-C too, whatever is done is saved
+            if folder:
+                task.save(folder)
     return broken
 
 

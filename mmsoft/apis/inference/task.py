@@ -7,6 +7,8 @@ import numpy as np
 from mmengine.dataset import pseudo_collate
 from rich.progress import Progress
 
+from mmsoft.utils.files import atomic_write
+
 
 class Task:
     """A model that predicts, by its host's inferencer, and what its predictions look like.
@@ -33,6 +35,7 @@ class Task:
 
 
 def dump(content: Any, path: Path) -> None:
-    """Writes a JSON file."""
+    """Writes a JSON file, as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, ensure_ascii=False), encoding='utf-8')
+    with atomic_write(path) as file:
+        file.write(json.dumps(content, ensure_ascii=False).encode())

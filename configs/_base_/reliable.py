@@ -1,0 +1,6 @@
+"""Training that goes on as if nothing had happened, keeps whole checkpoints, and ends when its loss does."""
+custom_hooks = [
+    dict(type='mmsoft.ReproducibleTrainingHook'),
+    dict(type='mmsoft.WholeCheckpointsHook'),
+    dict(type='mmsoft.FiniteTrainingHook')
+]

@@ -1,0 +1,122 @@
+"""Checkpoints are whole or not there, and the newest whole one is found."""
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.fileio import get_file_backend
+from mmengine.hooks import CheckpointHook
+
+from mmsoft.engine import WholeCheckpointsHook, checkpoints, latest_checkpoint
+from mmsoft.engine.checkpoints import BACKEND
+from mmsoft.utils import UsageError
+
+
+def save(path, **more):
+    torch.save(dict(meta={}, state_dict=dict(weight=torch.zeros(999)), optimizer={}, **more), path)
+    return str(path)
+
+
+@pytest.fixture
+def backend():
+    return get_file_backend(backend_args=dict(backend=BACKEND))
+
+
+class TestWriting:
+
+    def test_the_old_one_goes_when_the_new_one_is_there(self, tmp_path, backend, monkeypatch):
+        old, new = tmp_path / 'epoch_1.pth', tmp_path / 'folder/epoch_2.pth'
+        backend.put(b'old', str(old))
+        backend.remove(str(old))
+
+        def replace(source, target):
+            assert Path(source).read_bytes() == b'new' and not new.exists() and old.read_bytes() == b'old'
+            true_replace(source, target)
+
+        true_replace = os.replace
+        monkeypatch.setattr(os, 'replace', replace)
+        backend.put(b'new', str(new))
+        assert new.read_bytes() == b'new' and not old.exists()
+
+    def test_no_room(self, tmp_path, backend, monkeypatch):
+        path = tmp_path / 'epoch_1.pth'
+        backend.put(b'whole', str(path))
+        backend.remove(str(path))
+        with pytest.raises(UsageError, match='epoch_1.pth cannot be written .No space left'):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, 'replace', lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device')))
+                backend.put(b'half', str(path))
+        assert path.read_bytes() == b'whole' and len(list(tmp_path.iterdir())) == 1
+
+
+class TestLatest:
+
+    def test_by_number(self, tmp_path):
+        assert latest_checkpoint(tmp_path) is None
+        for name in ('epoch_9.pth', 'epoch_10.pth', 'best_mAP_epoch_11.pth', 'notes.pth'):
+            save(tmp_path / name)
+        assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_10.pth')
+
+    @pytest.mark.parametrize('record', ['', 'iter_100.pth', 'gone/iter_100.pth'])
+    def test_whatever_last_checkpoint_says(self, tmp_path, record):
+        """It is written after the checkpoint, and not at one stroke."""
+        for name in ('iter_100.pth', 'iter_200.pth'):
+            save(tmp_path / name)
+        (tmp_path / 'last_checkpoint').write_text(record and str(tmp_path / record))
+        assert latest_checkpoint(tmp_path) == str(tmp_path / 'iter_200.pth')
+
+    def test_the_kind_that_was_written_last(self, tmp_path):
+        for name in ('iter_100.pth', 'epoch_2.pth', 'epoch_1.pth'):
+            save(tmp_path / name)
+        (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
+        assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')
+
+    def test_damaged_ones_are_passed_over(self, tmp_path, monkeypatch):
+        said = []
+        monkeypatch.setattr(checkpoints, 'print_log', lambda message, *_: said.append(message))
+        for name in ('epoch_1.pth', 'epoch_2.pth', 'epoch_3.pth', 'epoch_4.pth'):
+            save(tmp_path / name)
+        (tmp_path / 'epoch_4.pth').write_bytes(b'')
+        whole = (tmp_path / 'epoch_3.pth').read_bytes()
+        (tmp_path / 'epoch_3.pth').write_bytes(whole[:len(whole) // 2])
+        torch.save(dict(state_dict=dict(weight=torch.zeros(1))), tmp_path / 'epoch_2.pth')
+        assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_1.pth')
+        assert 'epoch_4.pth is empty' in said[0] and 'epoch_3.pth is damaged' in said[1] and len(said) == 2
+        assert all('goes on from the one before' in one for one in said)
+
+
+class TestHook:
+
+    def runner(self, work_dir, **attributes):
+        given = dict(work_dir=str(work_dir), hooks=[], _resume=True, _load_from=None)
+        return SimpleNamespace(**{**given, **attributes})
+
+    def test_resuming_by_the_hosts_own_tools(self, tmp_path):
+        for name in ('epoch_1.pth', 'epoch_2.pth'):
+            save(tmp_path / name)
+        (tmp_path / 'epoch_2.pth').write_bytes(b'PK')
+        (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_2.pth'))
+        runner = self.runner(tmp_path)
+        WholeCheckpointsHook().before_run(runner)
+        assert runner._resume and runner._load_from == str(tmp_path / 'epoch_1.pth')
+
+    def test_nothing_to_resume(self, tmp_path):
+        (tmp_path / 'last_checkpoint').write_text('epoch_2.pth')
+        runner = self.runner(tmp_path)
+        WholeCheckpointsHook().before_run(runner)
+        assert not runner._resume and runner._load_from is None
+
+    @pytest.mark.parametrize('options, chosen', [
+        ({}, dict(backend=BACKEND)), (dict(out_dir='s3://bucket'), None),
+        (dict(backend_args=dict(backend='local')), dict(backend='local'))
+    ])
+    def test_the_backend(self, tmp_path, options, chosen):
+        hook = CheckpointHook(**options)
+        WholeCheckpointsHook().before_run(self.runner(tmp_path, hooks=[hook]))
+        assert hook.backend_args == chosen
+
+    def test_what_a_killed_training_began(self, tmp_path):
+        (tmp_path / '.epoch_1.pth.17.partial').touch()
+        WholeCheckpointsHook().before_train(self.runner(tmp_path))
+        assert not list(tmp_path.iterdir())

@@ -1,0 +1,104 @@
+"""A training that was interrupted anywhere equals one that was not, to the bit, and so does a repeated one."""
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
+
+from mmsoft.apis import launch
+from mmsoft.engine import reproducible
+
+KEPT = 'state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'seen'
+
+
+@HOOKS.register_module()
+class WatchHook(Hook):
+    """Keeps losses and learning rates of every iteration, and interrupts one of them."""
+    priority = 'LOW'
+
+    def __init__(self, at=None):
+        self.at = at
+        self.seen = {}
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if runner.iter == self.at:
+            raise KeyboardInterrupt
+        losses = {name: float(value) for name, value in outputs.items()}
+        self.seen[runner.iter] = dict(losses, lr=runner.optim_wrapper.get_lr()['lr'][0], place=batch_idx)
+
+    def before_save_checkpoint(self, runner, checkpoint):
+        checkpoint['seen'] = self.seen
+
+    def after_load_checkpoint(self, runner, checkpoint):
+        self.seen.update(checkpoint['seen'])
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    return project(tmp_path_factory.mktemp('project'))
+
+
+@pytest.fixture(autouse=True)
+def inside(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Config, 'pretty_text', '')  # takes a second of every checkpoint
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums that several threads share come in any order
+    yield
+    torch.set_num_threads(threads)
+
+
+def train(task, work_dir, options=None, at=None, change=''):
+    """Trains, up to an iteration only if it is given; returns what the last checkpoint has."""
+    hook = f"custom_hooks = [*_base_.custom_hooks, dict(type='WatchHook', at={at})]\n"
+    Path('config.py').write_text(CONFIGS[task] + hook + change)
+    forget_runs()
+    try:
+        launch.train('config.py', str(work_dir), resume='auto', cfg_options=options)
+    except KeyboardInterrupt:
+        assert at is not None
+    checkpoint = torch.load(Path(work_dir, 'last_checkpoint').read_text(), weights_only=False)
+    return {key: checkpoint[key] for key in KEPT if key in checkpoint}
+
+
+MIDDLE = {'default_hooks.checkpoint.by_epoch': False, 'default_hooks.checkpoint.interval': 3}
+
+
+@pytest.mark.parametrize('task, options', [
+    ('detector', {}), ('detector', MIDDLE), ('segmenter', {}), ('classifier', MIDDLE),
+], ids=['detector', 'detector in an epoch', 'segmenter', 'classifier in an epoch'])
+def test_interrupted(task, options, tmp_path):
+    whole = train(task, tmp_path / 'whole', options)
+    assert sorted(whole['seen']) == list(range(ITERATIONS))
+    cut = train(task, tmp_path / 'cut', options, at=5)
+    assert 0 < len(cut['seen']) < ITERATIONS
+    workers = {'train_dataloader.num_workers': 2, 'train_dataloader.persistent_workers': True}
+    resumed = train(task, tmp_path / 'cut', {**options, **workers})
+    assert resumed['seen'] == whole['seen'] and same(resumed, whole)
+
+
+def test_without_a_seed_and_without_loading_what_is_done(tmp_path, monkeypatch):
+    """mmengine shuffles anew when it resumes, and an iteration-based training loads all again."""
+    whole = train('segmenter', tmp_path, change='randomness = dict(seed=None)\n', at=7)
+    seed = torch.load(tmp_path / 'iter_6.pth', weights_only=False)['meta']['seed']
+    read = []
+    from mmseg.datasets import BaseSegDataset
+    load = BaseSegDataset.prepare_data
+    monkeypatch.setattr(BaseSegDataset, 'prepare_data', lambda self, index: read.append(index) or load(self, index))
+    resumed = train('segmenter', tmp_path, change='randomness = dict(seed=None)\n')
+    assert len(read) == 2 * 3 + 4  # two iterations, and the evaluation
+    expected = train('segmenter', tmp_path / 'again', {'randomness.seed': seed})
+    assert same(resumed, expected) and len(whole['seen']) == 6
+
+
+def test_another_number_of_iterations_in_an_epoch(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(reproducible, 'print_log', lambda message, *_: said.append(message))
+    train('detector', tmp_path, MIDDLE, at=7)
+    done = train('detector', tmp_path, {
+        **MIDDLE, 'train_dataloader.batch_size': 6, 'default_hooks.checkpoint.interval': 1})
+    assert max(done['seen']) == 7
+    assert len(said) == 1 and 'the cut epoch begins anew' in said[0]

@@ -1,0 +1,175 @@
+"""Numbers that do not depend on who computes them, in which company, or how often."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from PIL import Image
+from trainings import CONFIGS, ROOT, forget_runs, project, same
+
+from mmsoft.apis import launch
+from mmsoft.apis.inference import predict
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    return project(tmp_path_factory.mktemp('project'))
+
+
+@pytest.fixture(autouse=True)
+def inside(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    forget_runs()
+    monkeypatch.setattr(Config, 'pretty_text', '')
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def train(task, work_dir, change='', **options):
+    Path('config.py').write_text(CONFIGS[task] + change)
+    forget_runs()
+    launch.train('config.py', str(work_dir), cfg_options=options)
+    checkpoint = torch.load((work_dir / 'last_checkpoint').read_text(), weights_only=False)
+    return {key: checkpoint[key] for key in ('state_dict', 'optimizer', 'ema_state_dict') if key in checkpoint}
+
+
+@pytest.fixture(scope='module')
+def trained(folder, tmp_path_factory):
+    """A checkpoint of a task, trained a little."""
+    made = {}
+
+    def get(task):
+        if task not in made:
+            work_dir = tmp_path_factory.mktemp(task)
+            train(task, work_dir)
+            made[task] = (work_dir / 'last_checkpoint').read_text()
+        return made[task]
+
+    return get
+
+
+def results(task, out):
+    """Of each picture what was predicted, by its content, which is what its name begins with."""
+    if task == 'segmenter':
+        return {path.stem.split('-')[-1]: np.asarray(Image.open(path)) for path in (out / 'preds').rglob('*.png')}
+    found = json.loads((out / 'preds/predictions.json').read_text())
+    if task == 'classifier':
+        return {Path(one['file_name']).stem.split('-')[-1]: one['classes'] for one in found}
+    names = {one['id']: Path(one['file_name']).stem.split('-')[-1]
+             for one in json.loads((out / 'preds/images.json').read_text())['images']}
+    boxes = {name: [] for name in names.values()}
+    for one in found:
+        boxes[names[one.pop('image_id')]].append(one)
+    return boxes
+
+
+def differ(one, other):
+    """The largest difference of two numbers at the same place; infinite if anything else differs."""
+    if isinstance(one, np.ndarray):
+        return float(np.abs(one.astype(float) - other).max())
+    if isinstance(one, dict):
+        return max((differ(one[key], other[key]) for key in one), default=0) if one.keys() == other.keys() else np.inf
+    if isinstance(one, list):
+        return max(map(differ, one, other), default=0) if len(one) == len(other) else np.inf
+    if isinstance(one, str):
+        return 0 if one == other else np.inf
+    return abs(one - other)
+
+
+PREDICT = ('from mmsoft.apis.inference import predict\n'
+           'predict({}, {}, {}, {}, batch_size={}, save_pred=True, score_thr=1)')
+
+
+@pytest.mark.rounds(1, 10)
+@pytest.mark.parametrize('task', CONFIGS)
+def test_company(trial, full, task, trained, tmp_path):
+    """Predictions in another order, in other batches and by another process: the same to 1e-4."""
+    if not full and task != 'detector':
+        pytest.skip('in the campaign')
+    checkpoint = trained(task)
+    Path(f'{task}.py').write_text(CONFIGS[task])
+    originals = sorted(Path('data/shapes/images/training').resolve().glob('*.jpg'))
+    outs = []
+    for name, batch_size in dict(alone=1, together=int(trial.random.integers(2, 13))).items():
+        pictures = tmp_path / name
+        pictures.mkdir()
+        for place, index in enumerate(trial.random.permutation(len(originals))):
+            (pictures / f'{place:03d}-{originals[index].name}').symlink_to(originals[index])
+        arguments = f'{task}.py', checkpoint, str(pictures), str(tmp_path / f'{name}_out'), batch_size
+        if name == 'together' and full:
+            code = PREDICT.format(*map(repr, arguments))
+            subprocess.run([sys.executable, '-c', code], check=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
+        else:
+            predict(*arguments[:4], batch_size=batch_size, save_pred=True, score_thr=1)
+        outs.append(results(task, tmp_path / f'{name}_out'))
+    assert len(outs[0]) == len(originals)
+    worst = differ(*outs)
+    trial.note(worst=worst, batch_size=batch_size)
+    assert worst < 1e-4
+
+
+@pytest.mark.rounds(1, 5)
+@pytest.mark.parametrize('task', CONFIGS)
+def test_twice(trial, full, task, tmp_path):
+    """Two trainings with one seed, with other numbers of loaders' workers: equal to the bit."""
+    if not full:
+        pytest.skip('in the campaign; tests/engine/test_reproducible.py has it for make test')
+    seed = int(trial.random.integers(2**31))
+    one, other = (train(task, tmp_path / str(workers), **{
+        'randomness.seed': seed, 'train_dataloader.num_workers': workers}) for workers in (0, 2))
+    assert same(one, other)
+
+
+# Batch norm, which looks at its own process, and what mixes or drops at random in a batch are left out.
+SIMPLE = dict(
+    detector='''
+model['backbone'].update(drop_path_rate=0., norm_eval=True)
+model['neck']['norm_cfg'] = dict(type='GN', num_groups=8)
+train_dataloader['batch_sampler'] = None
+''',
+    segmenter='''
+norm = dict(type='GN', num_groups=8)
+model['backbone'].update(drop_path_rate=0., norm_eval=True)
+model['decode_head'].update(norm_cfg=norm, dropout_ratio=0.)
+train_dataloader['sampler'] = dict(type='InfiniteSampler', shuffle=True)
+''',
+    classifier='''
+model['backbone'].update(drop_path_rate=0., norm_eval=True)
+model['train_cfg'] = None
+train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True, _delete_=True)
+''')
+SGD = "optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=dict(type='SGD', lr=0.05))\n" \
+      "param_scheduler = None\n"
+
+
+@pytest.mark.rounds(1, 3)
+@pytest.mark.parametrize('task', CONFIGS)
+def test_two_processes(trial, full, task, tmp_path):
+    """Training by two processes and by one with the doubled batch, without batch norm: the same to 1e-4 of a weight."""
+    if not full and task != 'segmenter':
+        pytest.skip('in the campaign')
+    text = CONFIGS[task] + SIMPLE[task] + SGD
+    Path('config.py').write_text(text)
+    seed = int(trial.random.integers(2**31))
+    batch = 2
+    options = {'randomness.seed': seed, 'train_dataloader.dataset.indices': 8}
+    launch.train('config.py', str(tmp_path / 'one'), cfg_options={**options, 'train_dataloader.batch_size': 2 * batch})
+    command = [ROOT / 'tools/dist_train.sh', 'config.py', '2', '--work-dir', tmp_path / 'two', '--cfg-options',
+               *(f'{key}={value}' for key, value in options.items()), f'train_dataloader.batch_size={batch}']
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHON=sys.executable, OMP_NUM_THREADS='1',
+                       PORT=str(20000 + os.getpid() % 20000))
+    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout.decode()[-3000:]
+    one, two = (torch.load((tmp_path / name / 'last_checkpoint').read_text(), weights_only=False)['state_dict']
+                for name in ('one', 'two'))
+    worst = max(((one[name] - two[name]).abs().max() / one[name].abs().max().clamp(min=1e-3)).item()
+                for name in one if one[name].is_floating_point())
+    trial.note(worst=worst)
+    assert worst < 1e-4
