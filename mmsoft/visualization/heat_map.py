@@ -8,7 +8,7 @@ import torch
 
 
 def overlay(image: np.ndarray, heat: Union[np.ndarray, torch.Tensor], peak: Optional[float] = None,
-            opacity: float = 0.6) -> np.ndarray:
+            opacity: float = 0.5) -> np.ndarray:
     """Colours a picture by a map: what is high glows, what is low stays the picture, in grey.
 
     Args:

@@ -16,7 +16,7 @@ def predict_labels(model: EncoderDecoder, data: dict,
                    windows: Callable[[list], Iterable] = iter) -> List[SegDataSample]:
     """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large picture.
 
-    Labels are mmseg's pixel for pixel, ties included.
+    Labels are mmseg's pixel for pixel, ties included; see :func:`slide` for windows.
 
     Args:
         model (EncoderDecoder): A segmenter of two classes or more.
@@ -62,9 +62,10 @@ def best_class(scores: Tensor, size: Tuple[int, int], align_corners: bool) -> Te
 
 
 def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable] = iter) -> Tensor:
-    """mmseg's ``slide_inference`` and ``argmax``: scores are averaged where windows overlap.
+    """mmseg's ``slide_inference`` and ``argmax``: scores are added up where windows overlap.
 
-    It holds the scores of one window, and those of a row of windows where the next row overlaps with it.
+    mmseg divides them by the number of windows, too, which changes a label only if it rounds two scores to one. Of scores,
+    those of one window are held, and those of a row of windows where the next row overlaps with it.
 
     Args:
         model (EncoderDecoder): With ``crop_size`` and ``stride`` in its ``test_cfg``.
@@ -84,7 +85,6 @@ def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable]
     lowers, rights = [*tops[1:], height], [*lefts[1:], width]
     overlap = max((top + h - lower for top, lower in zip(tops, tops[1:])), default=0)
     device = next(model.parameters()).device
-    counts = (_covering(tops, h, height)[:, None] * _covering(lefts, w, width)).to(device)
     labels = torch.empty((batch, height, width), dtype=torch.long, device=device)
     above = torch.zeros((batch, model.out_channels, overlap, width), device=device)
     before = above.new_empty((batch, model.out_channels, h, 0))
@@ -98,9 +98,8 @@ def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable]
         sums[:, :, :overlap, known:] += above[..., left + known:left + w]
         done, rest = sums[..., :right - left].split((lower - top, top + h - lower), 2)
         above[:, :, :rest.size(2), left:right] = rest
-        above[:, :, rest.size(2):, left:right] = 0
         before = sums[..., right - left:].clone()
-        labels[:, top:lower, left:right] = done.div_(counts[top:lower, left:right]).argmax(1)
+        labels[:, top:lower, left:right] = done.argmax(1)
     return labels
 
 
@@ -110,12 +109,6 @@ def _starts(extent: int, size: int, stride: int) -> Tuple[List[int], int]:
         raise UsageError(f'test_cfg.stride of {stride} leaves gaps between windows of {size}; make it smaller.')
     size = min(size, extent)
     return [min(start, extent - size) for start in range(0, extent - size + stride, stride)], size
-
-
-def _covering(starts: List[int], size: int, extent: int) -> Tensor:
-    """How many windows cover each place of a side."""
-    place = torch.arange(extent)
-    return sum((start <= place) & (place < start + size) for start in map(torch.tensor, starts)).float()
 
 
 def _without_padding(scores: Tensor, sample: SegDataSample) -> Tensor:
