@@ -4,13 +4,17 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 from mmengine.config import Config
+from mmengine.config.utils import MODULE2PACKAGE
 
 from .errors import UsageError
-from .hosts import require_host
+from .hosts import installed, require_host
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 EVALUATORS = ('val_evaluator', 'test_evaluator')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
+
+if installed('mmseg') and installed('mmseg')[0] == 'onedl-mmsegmentation':
+    MODULE2PACKAGE['mmseg'] = 'mmseg'  # mmengine looks for 'mmseg::…' in mmsegmentation, which the fork is not called
 
 
 def load_config(path: str) -> Config:
