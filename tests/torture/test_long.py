@@ -1,0 +1,161 @@
+"""Long runs: nothing grows, nothing is poisoned, and one broken picture is not the end of it."""
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from mmcv.transforms import TRANSFORMS, BaseTransform
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from trainings import CONFIGS, forget_runs, project
+
+from mmsoft.apis import launch
+from mmsoft.apis.inference import predict, run
+from mmsoft.engine.samples import BrokenSample
+from mmsoft.utils import UsageError
+
+MEGABYTES = 25
+"""Memory may grow by so much, by fragmentation, however long it takes."""
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    return project(tmp_path_factory.mktemp('project'))
+
+
+@pytest.fixture(autouse=True)
+def inside(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    forget_runs()
+    monkeypatch.setattr(Config, 'pretty_text', '')
+
+
+def use():
+    """Resident megabytes, open files and threads of this process, and its children."""
+    gc.collect()
+    resident = int(Path('/proc/self/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20
+    children = Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()
+    return dict(megabytes=round(resident, 1), files=len(os.listdir('/proc/self/fd')), threads=threading.active_count(),
+                tasks=len(os.listdir('/proc/self/task')), children=len(children))
+
+
+def check(seen, trial):
+    """That the last ones are no more than those when all had been used once."""
+    first, last = seen[0], seen[-1]
+    trial.note(first=first, last=last)
+    assert last['megabytes'] - first['megabytes'] < MEGABYTES
+    for name in ('files', 'threads', 'tasks', 'children'):
+        assert last[name] <= first[name], name
+
+
+@HOOKS.register_module()
+class UseHook(Hook):
+    """Looks at what is used now and then, and at the loss always."""
+    seen = []
+
+    def __init__(self, every):
+        self.every = every
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        assert torch.isfinite(outputs['loss'])
+        if self.every_n_train_iters(runner, self.every):
+            self.seen.append(use())
+
+
+def train(task, work_dir, change='', **options):
+    Path('config.py').write_text(CONFIGS[task] + change)
+    forget_runs()
+    launch.train('config.py', str(work_dir), cfg_options=options, amp=options.pop('amp', False))
+
+
+LENGTHS = 50, 2000
+
+
+@pytest.mark.parametrize('amp', [False, True], ids=['float32', 'bfloat16'])
+@pytest.mark.parametrize('task', ['detector', 'segmenter'])
+def test_training(trial, full, task, amp, tmp_path):
+    """2,000 iterations with evaluations: finite, and no growth of memory, open files, threads or processes."""
+    if not full and (task, amp) not in (('detector', False), ('segmenter', True)):
+        pytest.skip('in the campaign')
+    length = LENGTHS[full]
+    UseHook.seen.clear()
+    hook = f"custom_hooks = [*_base_.custom_hooks, dict(type='UseHook', every={length // 5})]\n"
+    limits = {'train_cfg.max_iters': length, 'train_cfg.val_interval': length // 5} if task == 'segmenter' else {
+        'train_cfg.max_epochs': length // 4, 'train_cfg.val_interval': length // 20}
+    train(task, tmp_path, hook, amp=amp, **limits, **{
+        'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True,
+        'default_hooks.checkpoint.interval': length, 'default_hooks.checkpoint.by_epoch': False})
+    check(UseHook.seen[1:], trial)
+
+
+@pytest.mark.parametrize('task', ['detector', 'segmenter'])
+def test_predicting(trial, full, task, tmp_path, monkeypatch):
+    """2,000 predictions: no growth of memory, open files, threads or processes."""
+    train(task, tmp_path / 'run')
+    pictures = tmp_path / 'pictures'
+    pictures.mkdir()
+    originals = sorted(Path('data/shapes/images/training').resolve().iterdir())
+    for index in range(LENGTHS[full]):
+        (pictures / f'{index}.jpg').symlink_to(originals[index % len(originals)])
+    seen = []
+    read = run.read_image
+    monkeypatch.setattr(run, 'read_image', lambda path: watch(path) or read(path))
+
+    def watch(path):
+        if int(path.stem) % (LENGTHS[full] // 5) == 0:
+            seen.append(use())
+
+    checkpoint = (tmp_path / 'run/last_checkpoint').read_text()
+    assert predict('config.py', checkpoint, str(pictures), str(tmp_path / 'out'), save_pred=True) == []
+    check(seen[1:], trial)
+
+
+@TRANSFORMS.register_module()
+class PoisonPicture(BaseTransform):
+    """Makes NaN of one picture."""
+
+    def transform(self, results):
+        if results['img_path'].endswith('000007.jpg'):
+            results['img'] = results['img'].astype('float32') * float('nan')
+        return results
+
+
+POISON = "train_dataloader = dict(dataset=dict(pipeline=[*_base_.train_pipeline[:2], dict(type='PoisonPicture'), " \
+         "*_base_.train_pipeline[2:]]))\n"
+
+
+@pytest.mark.parametrize('task', ['detector', 'segmenter'])
+def test_one_poisoned_picture(trial, task, tmp_path):
+    """NaN in one picture: training ends with the sentence, and no checkpoint holds it."""
+    with pytest.raises(UsageError) as caught:
+        train(task, tmp_path, POISON, **{
+            'default_hooks.checkpoint.by_epoch': False, 'default_hooks.checkpoint.interval': 1,
+            'default_hooks.checkpoint.max_keep_ckpts': -1})
+    said = str(caught.value)
+    trial.note(said=said)
+    assert 'is nan in iteration' in said and '000007.jpg' in said and '\n' not in said
+    iteration = int(said.split('iteration ')[1].split(',')[0])
+    assert {path.name for path in tmp_path.glob('*.pth')} == {f'iter_{i}.pth' for i in range(1, iteration)}
+    for path in tmp_path.glob('*.pth'):
+        assert all(tensor.isfinite().all() for tensor in torch.load(path, weights_only=False)['state_dict'].values())
+
+
+@pytest.mark.parametrize('skip', [False, True], ids=['named', 'skipped'])
+def test_one_broken_picture(trial, skip, tmp_path, monkeypatch, capfd):
+    """A broken picture: training ends with its name, or warns and goes on if the config says so."""
+    victim = Path('data/shapes/images/training/000007.jpg')
+    whole = victim.read_bytes()
+    monkeypatch.setattr(launch, 'ensure_shapes', lambda: victim.write_bytes(b'no picture'))
+    change = "custom_hooks = [dict(type='mmsoft.ReproducibleTrainingHook', skip_broken=True)]\n" if skip else ''
+    try:
+        if skip:
+            train('detector', tmp_path, change)
+            assert '000007.jpg cannot be loaded' in capfd.readouterr().out
+        else:
+            with pytest.raises(BrokenSample, match='000007.jpg cannot be loaded .*mend it'):
+                train('detector', tmp_path, **{'train_dataloader.num_workers': 1})
+    finally:
+        victim.write_bytes(whole)
