@@ -32,12 +32,14 @@ class TestWriting:
 
         def replace(source, target):
             assert Path(source).read_bytes() == b'new' and not new.exists() and old.read_bytes() == b'old'
+            replaced.append(target)
             true_replace(source, target)
 
+        replaced = []
         true_replace = os.replace
         monkeypatch.setattr(os, 'replace', replace)
         backend.put(b'new', str(new))
-        assert new.read_bytes() == b'new' and not old.exists()
+        assert new.read_bytes() == b'new' and not old.exists() and len(replaced) == 1
 
     def test_no_room(self, tmp_path, backend, monkeypatch):
         path = tmp_path / 'epoch_1.pth'
