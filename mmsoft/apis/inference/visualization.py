@@ -75,9 +75,10 @@ def visualize(config: str,
         stages = np.unique(np.linspace(-1, count - 1, min(count, 4) + 1)[1:].astype(int)).tolist()
     if not all(0 <= stage < count for stage in stages):
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
-    classes = getattr(task.inferencer, 'classes', None) or model.dataset_meta['classes']
+    classes = getattr(task.inferencer, 'classes', None) or getattr(model, 'dataset_meta', {}).get('classes', ())
     if label is not None and label not in classes:
-        raise UsageError(f'--label {label} is none of the classes: {", ".join(classes)}.')
+        known = ', '.join(classes) or 'the checkpoint names none'
+        raise UsageError(f'--label {label} is none of the classes: {known}.')
 
     broken = []
     for path, _, prepared in prepare(task, track(images, description='Looking'), broken):
@@ -114,7 +115,7 @@ def look(model: torch.nn.Module, data: dict, stages: Sequence[int], classes: Seq
     if score is not None:
         maps = class_activation(score, list(seen.values()))
         rows.append([picture, *(overlay(picture, spread(heat)) for heat in maps)])
-        captions.append([f'what {classes[found]} depends on', *names])
+        captions.append([f'what {classes[found] if classes else found} depends on', *names])
     for name, record in zip(names, seen.values()):
         if record.landmarks is not None:
             kernels = landmark_kernels(record, PLACES[:len(names)])
