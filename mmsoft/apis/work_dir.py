@@ -1,5 +1,6 @@
 """Folders that are written to: with room, and by one training at a time."""
 import errno
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ def alone_in(work_dir: str, launcher: str = 'none') -> Iterator[None]:
         UsageError: If another training writes there, or if the folder cannot be written to.
     """
     lock = FileLock(Path(work_dir, '.lock'), timeout=0)
+    logging.raiseExceptions, before = False, logging.raiseExceptions  # a full disk would be a trace for each log line
     try:
         with room_in(work_dir, 'make room, and the same command with --resume goes on, or give another --work-dir'):
             if os.environ.get(RANKS.get(launcher, ''), '0') == '0':
@@ -55,4 +57,5 @@ def alone_in(work_dir: str, launcher: str = 'none') -> Iterator[None]:
         raise UsageError(
             f'Another training is writing to {work_dir}; wait for its end, or give another --work-dir.') from None
     finally:
+        logging.raiseExceptions = before
         lock.release()

@@ -15,7 +15,7 @@ from trainings import ROOT, SHAPES, forget_runs, project
 from mmsoft.apis import launch
 from mmsoft.apis.inference import predict
 from mmsoft.apis.work_dir import alone_in
-from mmsoft.checkpoint import CheckpointError, read_checkpoint
+from mmsoft.checkpoint import read_checkpoint
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 
@@ -79,7 +79,7 @@ def check_whole(work_dir, trained):
 
 
 @pytest.mark.rounds(1, 20)
-def test_full_while_training(trial, disk, tmp_path):
+def test_full_while_training(trial, disk, capfd):
     """Disk full while a training writes checkpoints and logs; with room, it goes on to its end."""
     left = int(trial.random.uniform(0, 16e6))
     disk.fill(left)
@@ -90,6 +90,7 @@ def test_full_while_training(trial, disk, tmp_path):
         said = str(error)
     trial.note(left=left, said=said)
     assert '\n' not in said and ('No space left' in said or not said)
+    assert 'Traceback' not in capfd.readouterr().err
     check_whole(disk.path / 'run', trained=False)
     assert not list((disk.path / 'run').glob('.*.partial'))
     disk.clear()
