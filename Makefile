@@ -10,7 +10,7 @@ DETECTOR := configs/retinanet_soft_nano_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 
-.PHONY: setup train segment test bench zoo evidence torture
+.PHONY: setup train segment test bench zoo evidence torture figures
 
 setup:
 	@tools/setup_env.sh
@@ -36,3 +36,6 @@ evidence: setup
 
 torture: setup
 	$(PY) tools/torture.py $(ARGS)
+
+figures: setup
+	$(PY) tools/figures.py $(ARGS)

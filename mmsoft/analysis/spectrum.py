@@ -1,13 +1,15 @@
 """What Newton's steps see of the kernel matrices that occur, and how exact the networks are."""
+from collections import defaultdict
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 from unittest import mock
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmsoft.ops import soft
+from mmsoft.utils import UsageError
 from .contenders import CONTENDERS, PICTURES, build_contender
 
 Size = Tuple[int, int]
@@ -57,22 +59,51 @@ def share_above_cut(model: str, weights: str, picture: str, size: Size) -> List[
     Returns:
         list[float]: A share for each stage that has such matrices.
     """
-    network, shares, seen, solve = build_contender(model, weights).eval(), [], [], soft.inverse_product
+    shares = defaultdict(list)
+    for stage, matrix, alpha in inverted_matrices(build_contender(model, weights).eval(), PICTURES[picture](1, *size)):
+        eigenvalues = torch.linalg.eigvalsh(matrix[:1].double())  # of one head: they are alike
+        shares[stage].append((eigenvalues.square() * alpha[:1] * 2.**20 > 1).double().mean().item())
+    return [sum(each) / len(each) for each in shares.values()]
 
-    def record(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 20, *args, **kwargs) -> Tensor:
-        eigenvalues = torch.linalg.eigvalsh(matrix[:, :1].double())  # of one head: they are alike
-        seen.append((eigenvalues.square() * alpha[:, :1, :, 0] * 2.**iterations > 1).double().mean().item())
-        return solve(matrix, y, alpha, iterations, *args, **kwargs)
 
-    def end_stage(*_) -> None:
-        shares.extend([sum(seen) / len(seen)] if seen else [])
-        seen.clear()
+class InvertedMatrix(NamedTuple):
+    """What a block inverts.
 
-    for stage in network.stages:
-        stage.register_forward_hook(end_stage)
+    Attributes:
+        stage: The block's stage, from 1.
+        matrix: A, with SOFT's ridge, shape (h, m, m).
+        alpha: Scale of the iteration's starting value, shape (h, 1).
+    """
+    stage: int
+    matrix: Tensor
+    alpha: Tensor
+
+
+@torch.no_grad()
+def inverted_matrices(network: nn.Module, image: Tensor) -> List[InvertedMatrix]:
+    """The matrices that SOFT inverts, block by block.
+
+    Args:
+        network (SOFT): A backbone.
+        image (Tensor): One picture, shape (1, 3, H, W).
+
+    Raises:
+        UsageError: If it inverts none.
+    """
+    seen, done, solve = [], [], soft.inverse_product
+
+    def record(matrix: Tensor, y: Tensor, alpha: Tensor, *args, **kwargs) -> Tensor:
+        seen.append(InvertedMatrix(1 + len(done), matrix[0], alpha.expand(1, matrix.size(1), 1, 1)[0, ..., 0]))
+        return solve(matrix, y, alpha, *args, **kwargs)
+
+    hooks = [stage.register_forward_hook(lambda *_: done.append(None)) for stage in getattr(network, 'stages', ())]
     with mock.patch.object(soft, 'inverse_product', record):
-        network(PICTURES[picture](1, *size))
-    return shares
+        network(image)
+    for hook in hooks:
+        hook.remove()
+    if not seen:
+        raise UsageError(f'{type(network).__name__} inverts no matrix; give a config of SOFT with its own attention.')
+    return seen
 
 
 def errors(model: str, weights: str, picture: str, size: Size) -> Tuple[float, float]:

@@ -1,0 +1,110 @@
+"""How many exponentials a forward pass takes (2206.08898, Table 1)."""
+from collections import Counter
+from math import prod
+from typing import Dict, Optional
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from mmengine.logging import MMLogger
+from mmengine.registry import MODELS
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ..contenders import CONTENDERS
+from .options import NETWORKS, Options
+from .style import BLUE, ORANGE, new_figure, plain
+
+TITLE = 'Exponentials in a forward pass'
+SIDE = 224
+_RELU = dict(type='ReLU')
+
+
+def _xcit(attention: str) -> dict:
+    return dict(CONTENDERS['sima_xcit_small'].backbone, attention=dict(type=attention))
+
+
+def _tiny(attention: str) -> dict:
+    return dict(NETWORKS['soft'], attention=dict(type=attention))
+
+
+MODELS_AND_FORMULAS = {
+    'DeiT-S': (NETWORKS['deit'], 'hN²'),
+    'DeiT-S→SimA': (NETWORKS['sima_deit'], '0'),
+    'DeiT-S→SimA, ReLU': (dict(NETWORKS['sima_deit'], act_cfg=_RELU), '0'),
+    'XCiT-S12/16': (CONTENDERS['xcit_small'].backbone, 'D²/h'),
+    'XCiT-S12/16→efficient attention': (_xcit('EfficientAttention'), '2ND'),
+    'XCiT-S12/16→CosFormer': (_xcit('CosFormerAttention'), '0'),
+    'XCiT-S12/16→SimA': (CONTENDERS['sima_xcit_small'].backbone, '0'),
+    'PVT-S': (CONTENDERS['pvt_small'].backbone, 'hN²/R²'),
+    'Swin-T': (CONTENDERS['swin_tiny'].backbone, 'hNM²'),
+    'SOFT-Tiny→Transformer': (NETWORKS['softmax'], 'hN²'),
+    'SOFT-Tiny→Linformer': (_tiny('LinformerAttention'), 'hNm'),
+    'SOFT-Tiny→Performer': (NETWORKS['performer'], '2hNr'),
+    'SOFT-Tiny→Nyströmformer': (NETWORKS['nystromformer'], 'h(2Nm + m²)'),
+    'SOFT-Tiny': (NETWORKS['soft'], 'h(2Nm + m²)'),
+}
+"""Backbones, and what the attention of one of their layers takes: N tokens, D channels, h heads, m landmarks,
+r features, M² tokens in a window, R² that are made one."""
+
+ACTIVATIONS = ('gelu', 'silu', 'erf', 'sigmoid', 'tanh', 'mish', 'elu', 'softplus')
+ATTENTIONS = ('exp', 'exp2', 'expm1', 'softmax', 'log_softmax')
+
+
+class ExponentialCounter(TorchDispatchMode):
+    """Counts the elements that operators exponentiate, by the operators' names, in :attr:`counts`.
+
+    A fused attention kernel counts as the softmax that it replaces.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func._overloadpacket.__name__.strip('_').replace('safe_softmax', 'softmax')
+        if name.startswith('scaled_dot_product') and 'backward' not in name:
+            self.counts['softmax'] += prod(args[0].shape[:-1]) * args[1].size(-2)
+        elif name in ACTIVATIONS + ATTENTIONS:
+            self.counts[name] += tree_leaves(out)[0].numel()
+        return out
+
+
+@torch.no_grad()
+def count(network: nn.Module, side: int = SIDE) -> Dict[str, int]:
+    """Exponentials for one picture of so many rows and columns, by operator."""
+    network.eval()  # which a host's returns nothing from
+    with ExponentialCounter() as mode:
+        network(torch.zeros(1, 3, side, side))
+    return dict(mode.counts)
+
+
+def measure(options: Options) -> pd.DataFrame:
+    """``in attention`` and ``in activations`` of each ``model``, and the ``formula`` of a layer's attention."""
+    MMLogger.get_instance('figures', log_level='ERROR')
+    names = list(MODELS_AND_FORMULAS)[:2 if options.quick else None]
+    return pd.DataFrame([_row(name, *MODELS_AND_FORMULAS[name], 64 if options.quick else None) for name in names])
+
+
+def _row(name: str, cfg: dict, formula: str, side: Optional[int]) -> dict:
+    counts = count(MODELS.build(cfg), side or SIDE)
+    kinds = {kind: sum(counts.get(operator, 0) for operator in operators)
+             for kind, operators in (('in attention', ATTENTIONS), ('in activations', ACTIVATIONS))}
+    return dict(model=name, **kinds, formula=formula)
+
+
+def draw(table: pd.DataFrame, options: Options) -> Figure:
+    """Bars, the most at the top."""
+    figure, ((panel, ), ) = new_figure(1, 1, 8.5, 0.42 * len(table) + 1.3, f'{TITLE}, one picture of {SIDE}×{SIDE}')
+    table = table.sort_values(['in attention', 'in activations']).reset_index(drop=True)
+    for offset, kind, colour in ((0.2, 'in attention', BLUE), (-0.2, 'in activations', ORANGE)):
+        bars = panel.barh(table.index + offset, table[kind] / 1e6, 0.38, color=colour, label=kind)
+        labels = [f'{value / 1e6:.2f}' if value else 'none' for value in table[kind]]
+        panel.bar_label(bars, labels, padding=3, fontsize=8, color=colour)
+    names = [f'{row.model}\n{row.formula} a layer' if row.formula != '0' else row.model for row in table.itertuples()]
+    panel.set_yticks(table.index, names, fontsize=9)
+    plain(panel, xlabel='millions', xlim=(0, 1.12 * table[['in attention', 'in activations']].to_numpy().max() / 1e6))
+    panel.legend(frameon=False, loc='lower right')
+    return figure
