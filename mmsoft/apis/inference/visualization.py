@@ -134,7 +134,7 @@ def _dense_logits(model: torch.nn.Module) -> Iterator[List[Tensor]]:
     logits = []
 
     def keep(head: torch.nn.Module, inputs: tuple, output: tuple) -> None:
-        for level in output[0]:
+        for level in output[0] if isinstance(output[0], (list, tuple)) else ():  # a DETR's are one tensor, on the graph
             logits.append(level[0].unflatten(0, (-1, head.cls_out_channels)).transpose(0, 1).flatten(1).mT)
 
     hook = model.bbox_head.register_forward_hook(keep) if hasattr(model, 'bbox_head') else None
