@@ -40,8 +40,10 @@ def read_checkpoint(filename: Union[str, Path]) -> dict:
         raise CheckpointError(f'{filename} is empty; copy or download it again.')
     try:
         checkpoint = safetensors.torch.load_file(path) if path.suffix == '.safetensors' else load_weights(path)
-    except (CheckpointError, MemoryError):
+    except CheckpointError:
         raise
+    except MemoryError:
+        raise CheckpointError(f'{filename} needs more memory than there is.') from None
     except PermissionError:
         raise CheckpointError(f'{filename} may not be read; change its permissions.') from None
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
@@ -69,7 +71,8 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
     state_dict = {
         re.sub(r'^(module\.)+', '', name): tensor
-        for name, tensor in (checkpoint[entry] if entry else checkpoint).items() if isinstance(tensor, torch.Tensor)
+        for name, tensor in (checkpoint[entry] if entry else checkpoint).items()
+        if isinstance(tensor, torch.Tensor) and isinstance(name, str)
     }
     if not state_dict:
         raise CheckpointError(f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '

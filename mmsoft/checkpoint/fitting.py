@@ -44,6 +44,9 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
                 raise CheckpointError(
                     f'{filename} has {name} of shape {tuple(fitting[name].shape)} where the backbone has '
                     f'{tuple(own[name].shape)}; build the backbone with the arguments that the file was made with.')
+            if fitting[name].is_floating_point() != own[name].is_floating_point():
+                raise CheckpointError(f'{filename} has {name} in {fitting[name].dtype} where the backbone has '
+                                      f'{own[name].dtype}; save the weights as they were trained.')
     missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
     left_out = [name for name in state_dict if name not in own]
     return fitting, (f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {type(backbone).__name__}; '
@@ -91,6 +94,8 @@ def _agree(found, built) -> bool:
 
 def _resize(theirs: Tensor, ours: Tensor, mode: str) -> Tuple[Tensor, str]:
     """Resizes a position embedding of square grids; '' if it is not of this kind, or has other channels."""
+    if theirs.dim() != 3:
+        return theirs, ''
     (extra, grid), (own_extra, own_grid) = _grid(theirs), _grid(ours)
     if extra is None or extra != own_extra or theirs.shape[::2] != ours.shape[::2]:
         return theirs, ''

@@ -55,7 +55,7 @@ class Family:
             dict[str, Tensor]: The same tensors, fused ones made anew.
 
         Raises:
-            CheckpointError: If a part of a fused tensor is missing.
+            CheckpointError: If a part of a fused tensor is missing or does not fit the others.
         """
         pieces: Dict[str, Dict[int, Tensor]] = {}
         sizes: Dict[str, int] = {}
@@ -66,10 +66,7 @@ class Family:
             if len(parts) != sizes[name]:
                 raise CheckpointError(f'only {len(parts)} of the {sizes[name]} tensors that make {name} are in the '
                                       'checkpoint; it is damaged, get it again.')
-        return {
-            name: parts[0] if len(parts) == 1 else torch.cat([parts[i] for i in range(len(parts))])
-            for name, parts in pieces.items()
-        }
+        return {name: parts[0] if len(parts) == 1 else _joined(name, parts) for name, parts in pieces.items()}
 
     def to_published(self, state_dict: StateDict) -> StateDict:
         """Our names to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit.
@@ -85,7 +82,7 @@ class Family:
             for rule in self._table:
                 match = _match(rule.ours, name)
                 if match:
-                    for pattern, part in zip(rule.published, _split(tensor, list(rule.published.values()))):
+                    for pattern, part in zip(rule.published, _split(name, tensor, list(rule.published.values()))):
                         published[_fill(pattern, match)] = part
                     break
             else:
@@ -112,9 +109,20 @@ class _Rule(NamedTuple):
     ours: str
 
 
-def _split(tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:
+def _joined(name: str, parts: Mapping[int, Tensor]) -> Tensor:
+    ordered = [parts[i] for i in range(len(parts))]
+    if any(part.dim() == 0 or part.shape[1:] != ordered[0].shape[1:] for part in ordered):
+        raise CheckpointError(f'the tensors that make {name} do not fit each other in the checkpoint; it is damaged, '
+                              'get it again.')
+    return torch.cat(ordered)
+
+
+def _split(name: str, tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:
     if len(shares) == 1:
         return [tensor]
+    if tensor.dim() == 0 or len(tensor) % sum(shares):
+        raise CheckpointError(f'{name} is of shape {tuple(tensor.shape)} in the checkpoint and cannot be split; it is '
+                              'damaged, get it again.')
     return tensor.split([len(tensor) * share // sum(shares) for share in shares])
 
 

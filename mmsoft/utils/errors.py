@@ -6,3 +6,11 @@ class UsageError(Exception):
 
     The tools print the message and end with exit code 2; anything else that is raised is a defect and keeps its trace.
     """
+
+    def __str__(self) -> str:
+        return on_one_line(super().__str__())
+
+
+def on_one_line(text: str) -> str:
+    """Writes characters that would move the cursor, colour the terminal or cannot be printed as escapes."""
+    return ''.join(one if one.isprintable() else repr(one)[1:-1] for one in text)
