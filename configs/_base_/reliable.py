@@ -1,4 +1,5 @@
 """Training that goes on as if nothing had happened, keeps whole checkpoints, and ends when its loss does."""
+custom_imports = dict(imports=['mmsoft.checkpoint'])  # before a host's inferencer opens its weights
 custom_hooks = [
     dict(type='mmsoft.ReproducibleTrainingHook'),
     dict(type='mmsoft.WholeCheckpointsHook'),

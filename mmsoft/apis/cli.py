@@ -32,6 +32,8 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
             import mmengine.optim  # noqa: F401
         code = run()
     except UsageError as error:
+        if sys.flags.dev_mode:
+            raise
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -10,13 +10,15 @@ from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from ..checkpoint import check_model
 from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
+from .annotations import check_annotations
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import check_checkpoint, check_data, check_pretrained
+from .preflight import check_checkpoint, check_data, check_pretrained, explained
 from .work_dir import alone_in
 
 Options = Optional[Dict[str, Any]]
@@ -24,6 +26,7 @@ HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 
 """What the showcase prints of a host's scores, and how its users call it."""
 
 
+@explained
 def train(config: str,
           work_dir: Optional[str] = None,
           amp: bool = False,
@@ -63,9 +66,13 @@ def train(config: str,
         _resume(cfg, resume)
     check_pretrained(cfg)
     with alone_in(cfg.work_dir, launcher):
-        _runner(cfg).train()
+        runner = _runner(cfg)
+        if cfg.get('load_from') and Path(cfg.load_from).exists():
+            check_model(runner.model, cfg.load_from, whole=cfg.get('resume', False))
+        runner.train()
 
 
+@explained
 def test(config: str,
          checkpoint: str,
          work_dir: Optional[str] = None,
@@ -107,7 +114,9 @@ def test(config: str,
         augment_test(cfg)
     if out:
         save_predictions(cfg, out)
-    return _runner(cfg).test()
+    runner = _runner(cfg)
+    check_model(runner.model, checkpoint)
+    return runner.test()
 
 
 def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
@@ -148,6 +157,7 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
         ensure_shapes()
     else:
         check_data(cfg, *loaders)
+        check_annotations(cfg, *loaders)
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
@@ -185,7 +195,7 @@ def _resume(cfg: Config, resume: str) -> None:
             print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
             return
     else:
-        check_checkpoint(resume)
+        check_checkpoint(resume, of_training=True)
     cfg.load_from, cfg.resume = resume, True
 
 

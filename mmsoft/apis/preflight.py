@@ -1,6 +1,8 @@
 """What can be known to be missing before a model is built."""
+import traceback
+from functools import wraps
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 from mmengine.config import Config
 
@@ -66,8 +68,12 @@ def check_pretrained(cfg: Config) -> None:
                              'train from random weights with --from-scratch.')
 
 
-def check_checkpoint(path: str) -> None:
+def check_checkpoint(path: str, of_training: bool = False) -> None:
     """Checks that a checkpoint exists and holds weights and nothing that could run.
+
+    Args:
+        path: The file.
+        of_training: Whether training shall go on from it.
 
     Raises:
         UsageError: If it does not.
@@ -75,4 +81,35 @@ def check_checkpoint(path: str) -> None:
     if _missing(path):
         raise UsageError(f'There is no checkpoint {path}; training leaves them in its --work-dir, as epoch_N.pth or '
                          'iter_N.pth.')
-    read_checkpoint(path)
+    checkpoint = read_checkpoint(path)
+    for part in ('meta', 'message_hub', 'optimizer') if of_training else ():
+        if not isinstance(checkpoint.get(part), dict):
+            raise UsageError(f'{path} has no {part}, so training cannot go on from it; begin with its weights, with '
+                             f'--cfg-options load_from={path}.')
+
+
+def explained(run: Callable) -> Callable:
+    """Makes what goes wrong with a config, before its first iteration, an error of its user's.
+
+    Whatever the hosts raise while they build is a sentence on the config; ``python -X dev`` shows where it came from.
+
+    Args:
+        run: Takes the path of a config as its first argument.
+
+    Returns:
+        The same function, which raises UsageError instead.
+    """
+
+    @wraps(run)
+    def explain(config: str, *args, **kwargs) -> Any:
+        try:
+            return run(config, *args, **kwargs)
+        except UsageError:
+            raise
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            if any(Path(frame.filename).name == 'loops.py' and frame.name == 'run' for frame in frames):
+                raise
+            raise UsageError(f'{config} cannot be run ({type(error).__name__}: {error}).') from error
+
+    return explain

@@ -1,4 +1,5 @@
 """Loading: a checkpoint into a backbone, or into a host's classifier."""
+import re
 from typing import Optional
 
 from mmengine.logging import print_log
@@ -36,6 +37,35 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     fitting, report = fit(backbone, _without_prefix(state_dict), source, family)
     backbone.load_state_dict(fitting, strict=False)
     print_log(report, logger='current')
+
+
+def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
+    """Checks that a checkpoint is a model's: the hosts only warn when it is not, and go on from random weights.
+
+    Args:
+        model (nn.Module): The model, as a host builds it; it may be wrapped.
+        filename (str): A checkpoint of it; of a classifier, under published names too.
+        whole (bool): Whether all of the model has to be in it, or a part is enough.
+
+    Raises:
+        CheckpointError: If it is not, or cannot be used at all, see :func:`read_checkpoint`, :func:`select_state_dict`.
+    """
+    loaded, _ = select_state_dict(read_checkpoint(filename), filename)
+    own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
+    if not set(own) & set(loaded):
+        _, loaded = to_mmsoft(loaded)
+    fitting = {name for name, tensor in own.items() if name in loaded
+               and tensor.is_floating_point() == loaded[name].is_floating_point()
+               and (tensor.shape == loaded[name].shape or name.endswith('pos_embed'))}
+    if not fitting:
+        raise CheckpointError(f'{filename} does not fit the config: no tensor in it has a name and a shape of the model; '
+                              'check that it is the right file.')
+    for name in own:
+        if whole and name not in fitting:
+            found = f'of {loaded[name].dtype} and shape {tuple(loaded[name].shape)}' if name in loaded else 'missing'
+            raise CheckpointError(f'{filename} does not fit the config: {name} is {found} there and of shape '
+                                  f'{tuple(own[name].shape)} in the model; training leaves a config that fits in its '
+                                  'work dir.')
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:

@@ -1,7 +1,8 @@
 """What is said when something is missing, before a model is built."""
 import pytest
+import torch
 
-from mmsoft.apis.preflight import check_data, check_pretrained
+from mmsoft.apis.preflight import check_checkpoint, check_data, check_pretrained, explained
 from mmsoft.utils.config import load_config
 from mmsoft.utils.errors import UsageError
 
@@ -116,3 +117,19 @@ def test_configs_that_cannot_be_read(tmp_path, name, content, says):
     if content:
         path.write_text(content)
     assert says in sentence(load_config, str(path))
+
+
+def test_training_goes_on_from_checkpoints_of_trainings(tmp_path):
+    path = tmp_path / 'x.pth'
+    torch.save(dict(state_dict={'a': torch.ones(1)}, meta=dict(iter=3)), path)
+    check_checkpoint(str(path))
+    assert f'{path} has no message_hub' in sentence(lambda: check_checkpoint(str(path), of_training=True))
+
+
+def test_what_hosts_raise_before_the_first_iteration_is_a_sentence():
+
+    @explained
+    def build(config):
+        return {}[config]
+
+    assert sentence(build, 'x.py') == "x.py cannot be run (KeyError: 'x.py')."

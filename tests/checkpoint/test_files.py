@@ -2,6 +2,7 @@
 import argparse
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -44,6 +45,16 @@ def cut(path, share):
     return written(path, path.read_bytes()[:int(path.stat().st_size * share)])
 
 
+def repacked(path, compression=zipfile.ZIP_STORED, replace=(b'', b'')):
+    """The same archive, compressed, or with other bytes in its pickle."""
+    with zipfile.ZipFile(path) as archive:
+        entries = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
+    with zipfile.ZipFile(path, 'w', compression) as archive:
+        for name, data in entries:
+            archive.writestr(name, data.replace(*replace) if name.endswith('data.pkl') else data)
+    return path
+
+
 BAD = {
     'missing': (lambda path: path, 'is not a file'),
     'folder': (lambda path: path.parent, 'is not a file'),
@@ -65,6 +76,14 @@ BAD = {
         path, {'args': argparse.Namespace(x=Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")'))}),
                             r'holds a Python object \(builtins\.eval\)'),
     'whole model': (lambda path: saved(path, torch.nn.Linear(2, 2)), r'holds a Python object \(torch\.nn.*Linear\)'),
+    'numpy of objects': (lambda path: saved(path, {'a': np.array([print])}), 'holds a Python object'),
+    'packed': (lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED), 'is packed, which no'),
+    'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'claim 4,000,000,000,000 bytes'),
+    'longer than its record': (lambda path: repacked(
+        saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')), 'damaged or cut off'),
+    'bytes by number': (lambda path: saved(path, {'a': Smuggled(bytearray, 10**12)}), r'Python object \(builtins.bytearray'),
+    'no weights: on no device': (lambda path: saved(path, {'a': torch.zeros(9, device='meta')}), 'holds a Python object'),
+    'opcodes': (lambda path: written(path, pickle.dumps({}, 4)), 'not a checkpoint of torch'),
     'list': (lambda path: saved(path, [torch.zeros(2)]), 'holds a list where'),
     'no weights': (lambda path: saved(path, {'epoch': 3, 'state_dict': {}}), 'holds no weights'),
     'nan': (lambda path: saved(path, {'a': torch.tensor([1, float('nan')])}), 'holds NaN or infinity in a;'),
@@ -95,6 +114,13 @@ def test_programs_are_refused_before_torch_sees_them(tmp_path, torch_version, mo
     if tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6):
         torch.load(path, weights_only=True)
         assert seen, 'the test proves nothing: torch.load does not pass programs on'
+
+
+def test_messages_cannot_move_the_cursor(tmp_path):
+    path = saved(tmp_path / 'a\nb.pth', {'\x1b[31m': torch.tensor([float('nan')])})
+    with pytest.raises(CheckpointError) as error:
+        select_state_dict(read_checkpoint(path), path)
+    assert str(error.value).isprintable() and 'a\\nb.pth holds NaN or infinity in \\x1b[31m' in str(error.value)
 
 
 def test_smuggling_files_are_dangerous_elsewhere(tmp_path):
@@ -133,6 +159,9 @@ def test_files_of_trainers_are_read(tmp_path, torch_version):
     checkpoint = read_checkpoint(path)
     assert torch.equal(checkpoint['state_dict']['a.weight'], WEIGHTS['a.weight'])
     assert checkpoint['args'].lr == 0.1
+    values, counts = checkpoint['message_hub']['log_scalars']['loss'].data
+    assert values.tolist() == [0.5, 0.25] and counts.tolist() == [1, 1]
+    assert checkpoint['message_hub']['runtime_info']['loss'] == 1.5
     assert list(getattr(torch.serialization, 'get_safe_globals', list)()) == before
 
 

@@ -1,4 +1,5 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from published import published_state_dict, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import CheckpointError, load_pretrained, to_mmsoft, to_published
+from mmsoft.checkpoint import CheckpointError, check_model, load_pretrained, to_mmsoft, to_published
 from mmsoft.layers import resize_pos_embed
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
@@ -229,6 +230,52 @@ def test_other_files_go_to_the_loader_of_mmengine(tmp_path):
     cut.write_bytes(Path(published).read_bytes()[:-100000])
     with pytest.raises(CheckpointError, match='damaged or cut off'):
         CheckpointLoader.load_checkpoint(str(cut))
+
+
+@pytest.mark.parametrize('content', [lambda ran: {'a': Call(ran)}, lambda ran: dict(state_dict={}, meta=dict(x=Call(ran)))])
+def test_the_loader_of_mmengine_runs_nothing(tmp_path, content):
+    path = saved(tmp_path / 'x.pth', content(str(tmp_path / 'ran')))
+    with pytest.raises(CheckpointError, match='could run code'):
+        CheckpointLoader.load_checkpoint(path)
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_a_config_that_mmengine_would_run_is_left_out(tmp_path):
+    path = saved(tmp_path / 'x.pth', dict(state_dict={'a': torch.ones(1)}, meta=dict(config='1 / 0', cfg='x = 1')))
+    assert CheckpointLoader.load_checkpoint(path)['meta'] == dict(cfg='x = 1')
+
+
+class Call:
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder, )
+
+
+@pytest.mark.parametrize('change, message', [
+    (lambda name, t: t.flatten() if name.endswith('attn.kv.weight') else t, 'do not fit each other'),
+    (lambda name, t: t.long() if name.endswith('proj.0.weight') else t, 'in torch.int64 where the backbone has'),
+    (lambda name, t: t.flatten() if name == 'pos_embed1' else t, r'of shape \(\d+,\) where the backbone has'),
+])
+def test_damaged_tensors_end_with_one_sentence(tmp_path, change, message):
+    published = {name: change(name, t) for name, t in weights_of(SOFT(FOUR_STAGES)).items()}
+    with pytest.raises(CheckpointError, match=message):
+        load_pretrained(SOFT(FOUR_STAGES), saved(tmp_path / 'x.pth', published))
+
+
+def test_a_checkpoint_is_of_the_model(tmp_path):
+    model, path = SOFT(SMALL, out_indices=(0, 1)), str(tmp_path / 'x.pth')
+    weights = model.state_dict()
+    check_model(model, saved(path, dict(state_dict={f'module.{name}': t for name, t in weights.items()})))
+    name = 'stages.0.embed.0.conv.weight'
+    saved(path, {name: weights[name]})
+    check_model(model, path, whole=False)
+    with pytest.raises(CheckpointError, match='does not fit the config: .* is missing there'):
+        check_model(model, path)
+    with pytest.raises(CheckpointError, match='no tensor in it has a name and a shape'):
+        check_model(model, saved(path, {name: weights[name][None]}), whole=False)
 
 
 def test_addresses_are_downloaded_once(tmp_path, monkeypatch):

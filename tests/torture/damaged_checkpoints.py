@@ -121,7 +121,7 @@ class Generator:
         return self._changed(rng, path, form, lambda t: t.to(rng.choice(types)))
 
     def wrong_shapes(self, rng, path, form):
-        changes = [lambda t: t[None], lambda t: t.flatten(), lambda t: t[:0], lambda t: t.new_zeros(()),
+        changes = [lambda t: t[None], lambda t: t.flatten(), lambda t: t[:0] if t.dim() else t, lambda t: t.new_zeros(()),
                    lambda t: t.repeat(*[2] * t.dim()) if t.dim() else t, lambda t: t.transpose(0, -1) if t.dim() else t]
         return self._changed(rng, path, form, lambda t: rng.choice(changes)(t))
 

@@ -1,6 +1,9 @@
 """Checkpoints of strangers, through every door: no code runs, nothing is overwritten, memory stays bounded."""
+import os
 import random
 import resource
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,8 +14,10 @@ from mmengine.registry import MODELS
 from mmengine.runner import load_checkpoint
 
 from mmsoft.checkpoint import convert_checkpoint, load_pretrained, read_checkpoint, select_state_dict, to_published
+from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 
+ROOT = Path(__file__).parents[2]
 SIZES = dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4)
 MEMORY = 512 * 2**20
 
@@ -91,3 +96,48 @@ def test_files_of_strangers(trial, weights, tmp_path):
         assert not generator.canary.exists(), f'{case} ran code'
         assert peak() - before < MEMORY, f'{case} took {(peak() - before) / 2**20:.0f} MiB'
         assert set(tmp_path.rglob('*')) - files <= {out}, case
+
+
+CONFIG = ROOT / 'configs/retinanet_soft_nano_shapes.py'
+SEGMENTER = ROOT / 'configs/upernet_soft_nano_shapes.py'
+CLASSIFIER = ROOT / 'configs/soft_tiny_in1k.py'
+COMMANDS = {
+    'DetInferencer': ['-c', f"from mmdet.apis import DetInferencer; DetInferencer('{CONFIG}', 'FILE', 'cpu')"],
+    'tools/predict.py': [ROOT / 'tools/predict.py', CONFIG, 'FILE', ROOT / 'docs/images', '--out-dir', 'out'],
+    'tools/train.py --resume': [ROOT / 'tools/train.py', CONFIG, '--resume', 'FILE'],
+    'tools/test.py': [ROOT / 'tools/test.py', SEGMENTER, 'FILE'],
+    'tools/convert_checkpoint.py': [ROOT / 'tools/convert_checkpoint.py', 'FILE', 'out.pth'],
+    'init_model': ['-c', f"from mmseg.apis import init_model; init_model('{SEGMENTER}', 'FILE', 'cpu')"],
+    'MMSegInferencer': ['-c', f"from mmseg.apis import MMSegInferencer; MMSegInferencer('{SEGMENTER}', 'FILE', "
+                        "device='cpu')"],
+    'get_model': ['-c', f"from mmpretrain import get_model; get_model('{CLASSIFIER}', 'FILE')"],
+    'tools/train.py': [ROOT / 'tools/train.py', CLASSIFIER, '--cfg-options', 'load_from=FILE'],
+    'mim test': ['-m', 'mim', 'test', 'mmdet', CONFIG, '--checkpoint', 'FILE'],
+}
+
+
+@pytest.mark.rounds(1, 2 * len(COMMANDS))
+def test_doors_of_processes(trial, weights, tmp_path, shapes):
+    """A file that would run code, given to a tool, to an inferencer of a host in a fresh process, to mim"""
+    name, command = list(COMMANDS.items())[trial.round % len(COMMANDS)]
+    rng = random.Random(int(trial.random.integers(2**32)))
+    generator = Generator(weights, tmp_path)
+    kind = rng.choice(['calls', 'calls_by_hand', 'programs', 'packed'])
+    path = generator.make(kind, rng, 0)
+    trial.note(door=name, file=path.name)
+    run = subprocess.run(
+        [sys.executable, '-W', 'ignore', *(str(part).replace('FILE', str(path)) for part in command)], cwd=shapes,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, text=True, timeout=300)
+    assert not generator.canary.exists(), run.stderr
+    said = run.stderr.strip().splitlines()
+    assert run.returncode != 0 and path.name in run.stderr, run.stderr
+    if name.startswith('tools/'):
+        assert run.returncode == 2 and len(said) == 1, run.stderr
+    assert not any((shapes / name).exists() for name in ('out', 'out.pth', 'work_dirs'))
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('project')
+    ensure_shapes(folder / 'data/shapes', train=4, val=2, portraits=24, size=64, portrait_size=32)
+    return folder

@@ -12,6 +12,8 @@ from mmpretrain.visualization import UniversalVisualizer
 from .task import Task, dump
 
 TOP = 5
+LONGEST = 32
+"""Sides of a square, of a picture that is longer: pipelines make the short side fit, and the long one fill the memory."""
 
 
 class Classification(Task):
@@ -24,6 +26,12 @@ class Classification(Task):
         self.inferencer = ImageClassificationInferencer(cfg, checkpoint, device)
         self.visualizer = UniversalVisualizer()
         self.results = []
+
+    def prepare(self, image: np.ndarray) -> dict:
+        height, width = image.shape[:2]
+        most = LONGEST * min(height, width)
+        top, left = max(0, height - most) // 2, max(0, width - most) // 2
+        return super().prepare(image[top:top + most, left:left + most])  # classifiers look at the middle anyway
 
     def draw(self, image: np.ndarray, sample: DataSample, path: Path) -> None:
         self.visualizer.visualize_cls(

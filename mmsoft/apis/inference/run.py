@@ -1,24 +1,25 @@
 """From pictures to predictions."""
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from rich.progress import Progress
-from torch import Tensor
 
-from mmsoft.checkpoint import read_checkpoint, select_state_dict, to_mmsoft
+from mmsoft.checkpoint import check_model
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
+from mmsoft.utils.errors import on_one_line
 from mmsoft.utils.files import whole_or_none
 from ..preflight import check_checkpoint
 from ..work_dir import room_in
-from .images import find_images, label_names, read_image
+from .images import SUFFIXES, find_images, label_names, read_image
 from .task import Task
 
 TASKS = dict(mmdet='detection.Detection', mmseg='segmentation.Segmentation', mmpretrain='classification.Classification')
@@ -55,7 +56,7 @@ def predict(config: str,
             them to, see :func:`sliding`; for slides and aerial photographs.
 
     Returns:
-        list[Path]: Broken pictures, which were skipped.
+        list[Path]: Pictures that cannot be predicted, which were named and skipped.
 
     Raises:
         UsageError: If files are missing, results are in the way or options do not fit.
@@ -72,6 +73,8 @@ def predict(config: str,
     images = find_images(Path(source), out_dir)
     root = Path(source) if Path(source).is_dir() else Path(source).parent
     names = {path: path.relative_to(root) for path in images}
+    if images == [Path(source)] and images[0].suffix.lower() not in SUFFIXES:  # which no drawing can be saved as
+        names = {images[0]: Path(f'{images[0].name}.png')}
     labels = label_names(list(names.values()))
     folder = out_dir / 'preds' if save_pred else None
     for path in [*(out_dir / 'vis' / name for name in names.values()), *filter(None, [folder])]:
@@ -86,10 +89,10 @@ def predict(config: str,
             with Progress() as task.progress:
                 for path, image, sample in _predictions(task, images, batch_size, broken):
                     drawn = out_dir / 'vis' / names[path]
-                    with whole_or_none(drawn):
+                    with _skipping(path, 'its prediction cannot be drawn', broken), whole_or_none(drawn):
                         task.draw(image[..., ::-1].copy(), sample, drawn)
-                    if folder:
-                        task.record(names[path], labels[names[path]], sample, folder)
+                        if folder:
+                            task.record(names[path], labels[names[path]], sample, folder)
         finally:  # after Ctrl-C too, whatever is done is saved
             if folder:
                 task.save(folder)
@@ -102,9 +105,16 @@ def _predictions(task: Task, images: List[Path], batch_size: int,
 
     def predicted():
         for _, same in groupby(batch, key=lambda item: item[2]['inputs'].shape):
-            same = list(same)
-            for (path, image, _), sample in zip(same, task.forward([prepared for _, _, prepared in same])):
-                yield path, image, sample
+            paths, pictures, prepared = zip(*same)
+            samples = []
+            try:
+                samples = task.forward(list(prepared))
+            except Exception:  # one of them, or too many at once
+                for path, one in zip(paths, prepared):
+                    samples.append(None)
+                    with _skipping(path, 'the model refuses it', broken):
+                        samples[-1:] = task.forward([one])
+            yield from (item for item in zip(paths, pictures, samples) if item[2] is not None)
         batch.clear()
 
     for item in prepare(task, task.progress.track(images, description='Predicting'), broken):
@@ -121,16 +131,24 @@ def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[
         tuple[Path, np.ndarray, dict]: The path, the BGR picture, and what :meth:`Task.prepare` makes of it.
     """
     for path in images:
-        why = 'it cannot be read as an image'
-        try:
+        prepared = []
+        with _skipping(path, 'it cannot be read as an image', broken):
             image = read_image(path)
-            why = 'the pipeline of the config refuses it'
-            prepared = task.prepare(image)
-        except Exception as error:  # a pipeline may refuse a picture for whatever reason; the others go on
-            print(f'{path} is skipped, {why}: {error}', file=sys.stderr)
-            broken.append(path)
-        else:
-            yield path, image, prepared
+            with _skipping(path, 'the pipeline of the config refuses it', broken):
+                prepared.append((path, image, task.prepare(image)))
+        yield from prepared
+
+
+@contextmanager
+def _skipping(path: Path, why: str, broken: List[Path]) -> Iterator[None]:
+    """Names a picture with which something is wrong, whatever it is; the others go on, unless the disk does not."""
+    try:
+        yield
+    except OSError:  # of writing: reading raises BrokenImage
+        raise
+    except Exception as error:
+        print(on_one_line(f'{path} is skipped, {why}: {str(error) or type(error).__name__}'), file=sys.stderr)
+        broken.append(path)
 
 
 def build_task(cfg: Config, checkpoint: str, *options) -> Task:
@@ -142,21 +160,8 @@ def build_task(cfg: Config, checkpoint: str, *options) -> Task:
     module, name = TASKS[cfg.default_scope].split('.')
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer leaves the one of an earlier prediction
     task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, *options)
-    state_dict, _ = select_state_dict(read_checkpoint(checkpoint), checkpoint)
-    if cfg.default_scope == 'mmpretrain':  # takes published files too
-        _, state_dict = to_mmsoft(state_dict)
-    _check_fit(task.inferencer.model.state_dict(), state_dict, checkpoint)
+    check_model(task.inferencer.model, checkpoint)
     return task
-
-
-def _check_fit(own: Dict[str, Tensor], loaded: Dict[str, Tensor], checkpoint: str) -> None:
-    """The hosts only warn when a checkpoint is another model's, and predict nonsense."""
-    for name, tensor in own.items():
-        shape = loaded[name].shape if name in loaded else None
-        if shape is None or shape != tensor.shape and not name.endswith('pos_embed'):
-            found = 'missing' if shape is None else f'of shape {tuple(shape)}'
-            raise UsageError(f'{checkpoint} does not fit the config: {name} is {found} there and of shape '
-                             f'{tuple(tensor.shape)} in the model; training leaves a config that fits in its work dir.')
 
 
 def check_device(device: Optional[str]) -> None:

@@ -38,4 +38,4 @@ def dump(content: Any, path: Path) -> None:
     """Writes a JSON file, as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        file.write(json.dumps(content, ensure_ascii=False).encode())
+        file.write(json.dumps(content).encode())

@@ -1,0 +1,51 @@
+"""Which pictures are found, and how they are read."""
+import subprocess
+
+import pytest
+from PIL import EpsImagePlugin, Image
+
+from mmsoft.apis.inference.images import BrokenImage, find_images, read_image
+
+
+def test_links_and_pipes_are_found_and_refused(tmp_path):
+    picture = tmp_path / 'a b\n.PNG'
+    Image.new('RGB', (4, 3), (255, 0, 0)).save(picture)
+    (tmp_path / 'circle.png').symlink_to('circle.png')
+    (tmp_path / 'back').symlink_to(tmp_path)
+    (tmp_path / 'folder.png').mkdir()
+    subprocess.run(['mkfifo', str(tmp_path / 'pipe.jpg')], check=True)
+    (tmp_path / 'out/vis').mkdir(parents=True)
+    (tmp_path / 'out/vis/x.png').touch()
+    found = find_images(tmp_path, tmp_path / 'out')
+    assert found == [picture, tmp_path / 'circle.png', tmp_path / 'pipe.jpg']
+    assert read_image(picture).tolist() == [[[0, 0, 255]] * 4] * 3
+    for path in found[1:]:
+        with pytest.raises(BrokenImage):
+            read_image(path)
+
+
+def test_what_opencv_does_not_read_pillow_does(tmp_path):
+    frames = [Image.new('RGB', (4, 3), colour) for colour in ((255, 0, 0), (0, 255, 0))]
+    frames[0].save(tmp_path / 'x.webp', save_all=True, append_images=frames[1:], lossless=True)
+    assert read_image(tmp_path / 'x.webp').tolist() == [[[0, 0, 255]] * 4] * 3
+
+
+def test_pictures_are_turned_as_the_hosts_turn_them(tmp_path):
+    exif = Image.Exif()
+    exif[0x112] = 6
+    Image.new('L', (40, 20)).save(tmp_path / 'x.jpg', exif=exif)
+    assert read_image(tmp_path / 'x.jpg').shape == (40, 20, 3)
+
+
+def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
+    """Pillow opens PostScript by Ghostscript, whatever the file is called."""
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, 'Ghostscript', lambda *args, **kwargs: started.append(1) or Image.new('L', (9, 9)).im)
+    path = tmp_path / 'x.png'
+    path.write_bytes(b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n')
+    with pytest.raises(BrokenImage, match='no picture'):
+        read_image(path)
+    assert not started
+    with Image.open(path) as picture:
+        picture.load()
+    assert started, 'the test proves nothing'
