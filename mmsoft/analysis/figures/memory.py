@@ -111,7 +111,7 @@ def growth(rows: pd.DataFrame) -> float:
 def draw(table: pd.DataFrame, options: Options) -> Figure:
     """A panel a pass, a line an attention."""
     figure, (panels, ) = new_figure(
-        1, 2, 5, 4.3, f'{TITLE} (12 blocks, {DIMS} channels, {HEADS} heads, 49 landmarks, one sequence, float32)')
+        1, 2, 5, 5, f'{TITLE} (12 blocks, {DIMS} channels, {HEADS} heads, 49 landmarks, one sequence, float32)')
     for panel, name in zip(panels, PASSES):
         for attention, (_, colour, style) in ATTENTIONS.items():
             rows = table[(table.attention == attention) & (table['pass'] == name)]
@@ -121,5 +121,6 @@ def draw(table: pd.DataFrame, options: Options) -> Figure:
               xscale='log', yscale='log')
         panel.set_xticks(sorted(table.tokens.unique()), sorted(table.tokens.unique()), fontsize=8)
         panel.set_xticks([], minor=True)
-        panel.legend(frameon=False, fontsize=9, loc='upper left')
+        panel.yaxis.set_major_formatter('{x:g}')
+        panel.legend(frameon=False, fontsize=9, loc='upper center', bbox_to_anchor=(0.5, -0.17), ncols=2)
     return figure

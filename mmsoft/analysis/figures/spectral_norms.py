@@ -13,10 +13,9 @@ from .options import Options
 from .style import BLUE, ORANGE, new_figure, plain
 
 TITLE = 'Spectral norms with and without attention normalisation, in the last block of SOFT-Norm\'s third stage'
-NETWORK, STAGE, PICTURES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 896, 1024)
-INVERSES = {'exact': 'the exact inverse', 'newton': '20 Newton steps, as in the network'}
-BOTH = {'plain': ('A⁻¹', BLUE, 2), 'normalised': ('D$^{-1/2}$ A⁻¹ D$^{-1/2}$', ORANGE, 1)}
-MARKS = dict(plain='+', normalised='x')
+NETWORK, STAGE, PICTURES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
+INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
+KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
 
 
 def norms(matrix: Tensor, alpha: Tensor) -> Dict[str, Dict[str, Tensor]]:
@@ -63,18 +62,18 @@ def draw(table: pd.DataFrame, options: Options) -> Figure:
     """Eigenvalues of one matrix, then a panel an inverse: '+' a picture and head, a line through their means."""
     figure, (panels, ) = new_figure(1, 3, 4.6, 4, f'{TITLE}\n{options.weights(NETWORK)}')
     spectrum = table[table.inverse == 'spectrum']
-    for kind, label in dict(plain='A', normalised='D$^{-1/2}$ A D$^{-1/2}$').items():
+    for kind, (label, colour, _) in KINDS.items():
         rows = spectrum[spectrum.kind == kind]
-        panels[0].plot(rows['index'] + 1, rows.value.clip(lower=1e-16), color=BOTH[kind][1], label=label)
+        panels[0].plot(rows['index'] + 1, rows.value.clip(lower=1e-16), color=colour, label=f'${label % "A"}$')
     plain(panels[0], xscale='log', yscale='log', xlabel='rank', ylabel='eigenvalue',
           title=f'eigenvalues of one A, {spectrum.m.max()}×{spectrum.m.max()}')
-    for panel, (inverse, title) in zip(panels[1:], INVERSES.items()):
-        for kind, (label, colour, exponent) in BOTH.items():
+    for panel, (inverse, (symbol, title)) in zip(panels[1:], INVERSES.items()):
+        for kind, (label, colour, mark) in KINDS.items():
             rows = table[(table.inverse == inverse) & (table.kind == kind)]
             mean = rows.groupby('m').value.mean()
-            slope = f', m$^{{{np.polyfit(np.log(mean.index), np.log(mean), 1)[0]:.1f}}}$' if len(mean) > 1 else ''
-            panel.plot(rows.m, rows.value, MARKS[kind], color=colour, alpha=0.5, markersize=5)
-            panel.plot(mean.index, mean, '-', color=colour, label=f'‖{label}‖₂{slope}')
+            slope = f', m^{{{np.polyfit(np.log(mean.index), np.log(mean), 1)[0]:.1f}}}' if len(mean) > 1 else ''
+            panel.plot(rows.m, rows.value, mark, color=colour, alpha=0.5, markersize=5)
+            panel.plot(mean.index, mean, '-', color=colour, label=fr'$\Vert {label % symbol} \Vert_2{slope}$')
         plain(panel, xscale='log', yscale='log', xlabel='bottleneck tokens m', ylabel='spectral norm', title=title)
         panel.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
         panel.set_xticks([], minor=True)
