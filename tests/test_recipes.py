@@ -49,11 +49,15 @@ def pipeline(transforms):
 
 def schedule(cfg):
     """Warm-up and what follows it, which together take all of the training."""
-    warm_up, decay = cfg.param_scheduler
+    warm_up, *after = cfg.param_scheduler
     assert warm_up.type == 'LinearLR' and warm_up.start_factor <= 1e-3
     unit = 'epochs' if warm_up.by_epoch else 'iterations'
     length, last = (cfg.train_cfg.max_iters, 'iterations') if 'max_iters' in cfg.train_cfg else (
         cfg.train_cfg.max_epochs, 'epochs')
+    found = {'length': f'{length} {last}', 'warm-up': f'{warm_up.end} {unit}'}
+    if not after:
+        return dict(found, schedule='constant')
+    decay, = after
     assert decay.get('end', length) == length
     if decay.type == 'MultiStepLR':
         after = f'{dict([(0.1, "tenth")])[decay.gamma]} after {", ".join(map(str, decay.milestones))}'
@@ -61,7 +65,7 @@ def schedule(cfg):
         assert decay.begin == warm_up.end and decay.by_epoch == warm_up.by_epoch and 'T_max' not in decay
         name = {'CosineAnnealingLR': 'cosine', 'PolyLR': f'polynomial {decay.get("power")}'}[decay.type]
         after = f'{name} to {decay.eta_min:f}'.rstrip('0') if decay.eta_min else f'{name} to 0.0'
-    return {'length': f'{length} {last}', 'warm-up': f'{warm_up.end} {unit}', 'schedule': after}
+    return dict(found, schedule=after)
 
 
 def recipe(cfg):

@@ -7,10 +7,10 @@ from .nystromformer import NystromformerAttention
 from .performer import PerformerAttention
 from .sima import SimAAttention, SimAClassAttention
 from .soft import SOFTAttention
-from .softmax import SoftmaxAttention
+from .softmax import SoftmaxAttention, SoftmaxClassAttention
 
 __all__ = [
     'Attention', 'CosFormerAttention', 'EfficientAttention', 'GaussianAttention', 'LinformerAttention',
     'MultiheadAttention', 'NystromformerAttention', 'PerformerAttention', 'SOFTAttention', 'SimAAttention',
-    'SimAClassAttention', 'Site', 'SoftmaxAttention', 'build_attention'
+    'SimAClassAttention', 'Site', 'SoftmaxAttention', 'SoftmaxClassAttention', 'build_attention'
 ]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmsoft.layers.padding import one_by_one
 from mmsoft.layers.projection import LinearQKV
 from mmsoft.registry import MODELS
+from mmsoft.utils import OptionError
 
 
 class Site(NamedTuple):
@@ -49,11 +50,13 @@ class Attention(BaseModule):
 
     #: Whether :meth:`attend` leaves out masked tokens by itself. Where it does not, padded images attend one by one.
     takes_mask = False
+    #: Whether it answers the first token alone, and so fits nowhere but where a class token attends.
+    for_class_token = False
 
     def __init__(self, site: Site) -> None:
         super().__init__()
         if site.dims % site.heads:
-            raise ValueError(f'{site.heads} heads do not divide {site.dims} channels')
+            raise OptionError(f'{site.heads} heads do not divide {site.dims} channels')
         self.num_heads = site.heads
 
     def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
@@ -118,22 +121,28 @@ def mask_of_tokens(mask: Tensor, tokens: int) -> Tensor:
     return nn.functional.pad(mask, (tokens - mask.size(1), 0), value=True)
 
 
-def build_attention(cfg: dict, site: Site) -> Attention:
+def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attention:
     """Builds a registered attention for a place.
 
     Args:
         cfg (dict): Its type, ``mmsoft.`` in front or not, and its own options.
         site (Site): The place.
+        class_token (bool): Whether the class token alone attends there.
 
     Raises:
-        ValueError: If there is no such attention, or it does not know an option.
+        ValueError: If there is no such attention, it does not fit the place, or it does not know an option.
     """
+    if not isinstance(cfg, dict):
+        raise OptionError(f"an attention is a dict, as in dict(type='SoftmaxAttention'); got {cfg!r}")
     made = cfg.get('type')
-    if made is None or isinstance(made, str) and MODELS.get(re.sub(r'^mmsoft\.', '', made)) is None:
-        known = sorted(name for name, made in MODELS.module_dict.items() if issubclass(made, Attention))
-        raise ValueError(f'there is no attention {made!r}; choose one of {", ".join(known)}, or register yours in '
+    attention = MODELS.get(re.sub(r'^mmsoft\.', '', made)) if isinstance(made, str) else made
+    if not (isinstance(attention, type) and issubclass(attention, Attention)):
+        known = sorted(name for name, one in MODELS.module_dict.items() if issubclass(one, Attention))
+        raise OptionError(f'there is no attention {made!r}; choose one of {", ".join(known)}, or register yours in '
                          'mmsoft.registry.MODELS')
+    if attention.for_class_token and not class_token:
+        raise OptionError(f'{attention.__name__} answers the class token alone; choose another attention for the body')
     try:
         return MODELS.build(dict(cfg, _scope_='mmsoft'), default_args=dict(site=site))
     except TypeError as error:
-        raise ValueError(f'{made}: {error}') from error
+        raise OptionError(f'{made}: {error}') from error

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmsoft.layers.resample import pooling_matrix, resample
 from mmsoft.layers.token_map import to_tokens
+from mmsoft.utils import OptionError
 from mmsoft.utils.choices import check_choice
 
 
@@ -34,7 +35,7 @@ class BottleneckTokens(BaseModule):
         super().__init__()
         check_choice('sampling', sampling, ('conv', *SAMPLINGS))
         if size is not None and size < 1:
-            raise ValueError(f'bottleneck_size must be at least 1; got {size}')
+            raise OptionError(f'bottleneck_size must be at least 1; got {size}')
         self.ratio = ratio
         self.size = size
         self.conv = nn.Conv2d(embed_dims, embed_dims, ratio, ratio, bias=False) if sampling == 'conv' else None

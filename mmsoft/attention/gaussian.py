@@ -1,10 +1,13 @@
 """Exact Gaussian attention, which SOFT approximates."""
 from typing import Optional, Tuple
 
+import torch
 from torch import Tensor, nn
 
-from mmsoft.ops import gaussian_attention
+from mmsoft.ops import gaussian_attention, gaussian_kernel
+from mmsoft.ops.precision import at_least_float32
 from mmsoft.registry import MODELS
+from mmsoft.utils.choices import check_choice
 from .base import Attention, Site
 
 
@@ -14,10 +17,21 @@ class GaussianAttention(Attention):
 
     Keys equal queries. Its cost is quadratic in the tokens, its memory is not. The papers report that networks of it
     do not converge (2207.03341, App. B).
+
+    Args:
+        site (Site): The place it is made for.
+        normalise (str): ``'none'``; ``'softmax'`` for softmax(S) v, the softmax over rows, which the authors tried, too
+            (2110.11945, App. A.3), and whose memory is quadratic; ``'mean'`` for rows of S divided by their sums, which
+            is the softmax of S's exponents.
+
+    Raises:
+        ValueError: If ``normalise`` is none of these.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, normalise: str = 'none') -> None:
         super().__init__(site)
+        check_choice('normalise', normalise, tuple(PRODUCTS))
+        self.product = PRODUCTS[normalise]
         self.scale = (site.dims // site.heads)**-0.25
         self.query = nn.Linear(site.dims, site.dims)
         self.value = nn.Linear(site.dims, site.dims)
@@ -26,4 +40,20 @@ class GaussianAttention(Attention):
     def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (self.query(x), self.value(x)))
-        return self.proj(gaussian_attention(q * self.scale, v).transpose(1, 2).flatten(2))
+        return self.proj(self.product(q * self.scale, v).transpose(1, 2).flatten(2))
+
+
+@at_least_float32
+def softmax_of_kernel(q: Tensor, v: Tensor) -> Tensor:
+    """softmax(S) v for (B, h, n, d) and (B, h, n, c), as S lies in (0, 1] nearly a mean of all: (B, h, n, c)."""
+    return gaussian_kernel(q).softmax(-1) @ v
+
+
+@at_least_float32
+def mean_by_kernel(q: Tensor, v: Tensor) -> Tensor:
+    """Mean of values (B, h, n, c), weighted by the kernel of queries (B, h, n, d): (B, h, n, c)."""
+    sums = gaussian_attention(q, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1))
+    return sums[..., :-1] / sums[..., -1:]
+
+
+PRODUCTS = dict(none=gaussian_attention, softmax=softmax_of_kernel, mean=mean_by_kernel)

@@ -15,14 +15,14 @@ class SimAAttention(MultiheadAttention):
 
     Args:
         site (Site): The place it is made for.
-        p (int): Order of the norm; 2 is the paper's ablation (2206.08898, Sec. 4.6).
+        p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
         eps (float): Least norm that is divided by.
         order (str): Order of the products, see :func:`mmsoft.ops.l1_attention`. Defaults to the cheaper one.
     """
 
     takes_mask = True
 
-    def __init__(self, site: Site, p: int = 1, eps: float = 1e-12, order: str = 'auto') -> None:
+    def __init__(self, site: Site, p: Optional[int] = 1, eps: float = 1e-12, order: str = 'auto') -> None:
         super().__init__(site)
         check_choice('order', order, ('auto', 'tokens', 'channels'))
         self.options = dict(p=p, eps=eps, order=order)
@@ -38,12 +38,13 @@ class SimAClassAttention(MultiheadAttention):
 
     Args:
         site (Site): The place it is made for.
-        p (int): Order of the norm, see :class:`SimAAttention`.
+        p (int, optional): Order of the norm, see :class:`SimAAttention`.
     """
 
     takes_mask = True
+    for_class_token = True
 
-    def __init__(self, site: Site, p: int = 1) -> None:
+    def __init__(self, site: Site, p: Optional[int] = 1) -> None:
         super().__init__(site)
         self.p = p
 

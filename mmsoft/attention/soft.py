@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from mmsoft.layers.token_map import to_map, to_tokens
 from mmsoft.ops import INVERSE_METHODS, soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
+from mmsoft.utils import OptionError
 from mmsoft.utils.choices import check_choice
 from .base import Attention, Site
 from .bottleneck import BottleneckTokens
@@ -44,7 +45,7 @@ class SOFTAttention(Attention):
         super().__init__(site)
         check_choice('inverse', inverse, INVERSE_METHODS)
         if newton_iterations < 1:
-            raise ValueError(f'newton_iterations must be at least 1; got {newton_iterations}')
+            raise OptionError(f'newton_iterations must be at least 1; got {newton_iterations}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.scale = (dims // heads)**-0.25
         self.product = soft_norm_attention if norm else soft_attention

@@ -17,3 +17,14 @@ class SoftmaxAttention(MultiheadAttention):
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`MultiheadAttention`."""
         return F.scaled_dot_product_attention(q, k, v, None if mask is None else mask[:, None, None])
+
+
+@MODELS.register_module()
+class SoftmaxClassAttention(SoftmaxAttention):
+    """The same for the first token alone, which attends to all, as in XCiT: (B, 1, C)."""
+
+    for_class_token = True
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`MultiheadAttention`."""
+        return super().product(q[:, :, :1], k, v, mask)

@@ -6,6 +6,7 @@ from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
 from mmsoft.checkpoint import convert_classifier_checkpoint, load_pretrained
+from mmsoft.utils import OptionError
 from mmsoft.utils.choices import check_choice
 
 Arch = Union[str, dict]
@@ -65,15 +66,15 @@ class BaseBackbone(BaseModule):
         if out_type == 'cls_token':
             out_indices = (depth - 1, )
         if not out_indices or not all(-depth <= i < depth for i in out_indices):
-            raise ValueError(f'out_indices must lie between 0 and {depth - 1}, got {out_indices}')
+            raise OptionError(f'out_indices must lie between 0 and {depth - 1}, got {out_indices}')
         if not -1 <= frozen_stages <= depth:
-            raise ValueError(f'frozen_stages must lie between -1 and {depth}; got {frozen_stages}')
+            raise OptionError(f'frozen_stages must lie between -1 and {depth}; got {frozen_stages}')
         self.out_indices = tuple(sorted({i % depth for i in out_indices}))
         self.out_type = out_type
         self.with_cls_token = with_cls_token
         self.has_cls_token = out_type == 'cls_token' or with_cls_token
         if self.has_cls_token and self.out_indices[-1] != depth - 1:
-            raise ValueError(f'with_cls_token needs the last output, {depth - 1}, in out_indices; got {out_indices}')
+            raise OptionError(f'with_cls_token needs the last output, {depth - 1}, in out_indices; got {out_indices}')
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self.with_cp = with_cp
@@ -96,7 +97,7 @@ class BaseBackbone(BaseModule):
         needed = [name for name in known if name not in defaults]
         if not set(needed) <= set(arch) <= {*known, *defaults}:
             optional = f', and may have {", ".join(defaults)}' if defaults else ''
-            raise ValueError(f'arch as a dict needs {", ".join(needed)}{optional}; got {", ".join(arch)}')
+            raise OptionError(f'arch as a dict needs {", ".join(needed)}{optional}; got {", ".join(arch)}')
         return {**defaults, **arch}
 
     @property

@@ -4,6 +4,7 @@ from typing import List, Optional
 import torch
 from torch import nn
 
+from mmsoft.utils import OptionError
 from .base import BaseBackbone
 
 
@@ -18,7 +19,7 @@ class SimABackbone(BaseBackbone):
 def sima(attention: Optional[dict], norm_order: Optional[int]) -> dict:
     """The attention of a body: SimA's unless another is given. ``norm_order`` is release 0.1's word for its ``p``."""
     if attention is not None and norm_order is not None:
-        raise ValueError("norm_order is an option of SimA's attention: give attention=dict(type='SimAAttention', p=…)")
+        raise OptionError("norm_order is an option of SimA's attention: give attention=dict(type='SimAAttention', p=…)")
     return attention or dict(type='SimAAttention', **({} if norm_order is None else dict(p=norm_order)))
 
 

@@ -107,7 +107,8 @@ class SimAXCiT(SimABackbone):
             self.cls_token = token_parameter(1, dims)
             self.cls_blocks = ModuleList(
                 ClassAttentionBlock(
-                    build_attention(class_attention, site), dims, gamma, self.arch['norm_tokens'], act_cfg)
+                    build_attention(class_attention, site, class_token=True), dims, gamma, self.arch['norm_tokens'],
+                    act_cfg)
                 for _ in range(2))
             self.norm = nn.LayerNorm(dims, eps=1e-6)
         self.freeze()

@@ -6,8 +6,10 @@ from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.attention import Site, SoftmaxAttention, build_attention
-from mmsoft.layers import (ConvNormAct, PostNormBlock, PreNormBlock, apply_block, resize_pos_embed, to_map, to_tokens)
+from mmsoft.layers import (ConvNormAct, PatchEmbed, PostNormBlock, PreNormBlock, apply_block, resize_pos_embed, to_map,
+                           to_tokens)
 from mmsoft.registry import MODELS
+from mmsoft.utils import OptionError
 from mmsoft.utils.choices import check_choice
 from mmsoft.utils.config import type_name
 from .base import Arch, BaseBackbone, layers_of_stages
@@ -34,6 +36,8 @@ class SOFT(BaseBackbone):
             blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, of which
             ``norm`` is ``attention_norm`` unless it says otherwise. The last stage's blocks are pre-norm around
             ``SoftmaxAttention``, its default, and SOFT layers around any other, as the papers draw them.
+        embedding (str): ``'overlapped'`` embeds by 3×3 convolutions, ``'patches'`` by patches of 4×4 pixels, then 2×2
+            tokens, that do not overlap (2207.03341, Table 9).
         img_size (int): Side of the images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
         **kwargs: See :class:`BaseBackbone`, and the words of release 0.1 for options that are
@@ -70,16 +74,18 @@ class SOFT(BaseBackbone):
                  attention_norm: bool = True,
                  out_indices: Sequence[int] = (0, 1, 2, 3),
                  attention: Optional[Union[dict, List[dict]]] = None,
+                 embedding: str = 'overlapped',
                  img_size: int = 224,
                  norm_cfg: dict = dict(type='BN'),
                  **kwargs) -> None:
         self.arch = self.read_arch(arch)
+        check_choice('embedding', embedding, ('overlapped', 'patches'))
         if attention is None:
             attention = _soft_attention(len(self.arch['depths']), kwargs)
         self.attention = self._per_stage(attention, attention_norm)
         super().__init__(len(self.arch['depths']), out_indices, **kwargs)
         if self.has_cls_token and len(self.arch['depths']) < len(STRIDES):
-            raise ValueError('only the fourth stage has a class token, and arch has fewer')
+            raise OptionError('only the fourth stage has a class token, and arch has fewer')
 
         channels = [self.in_channels, *self.embed_dims]
         rates = torch.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).split(self.arch['depths'])
@@ -87,7 +93,10 @@ class SOFT(BaseBackbone):
         for i in range(self.out_indices[-1] + 1):
             grid = (-(-img_size // STRIDES[i]), ) * 2
             blocks = ModuleList(self._block(i, grid, rate.item()) for rate in rates[i])
-            embed = _embedding(channels[i], (32, 32, channels[1]) if i == 0 else (channels[i + 1], ), norm_cfg)
+            if embedding == 'patches':
+                embed = PatchEmbed(channels[i], channels[i + 1], 4 if i == 0 else 2)
+            else:
+                embed = _overlapped(channels[i], (32, 32, channels[1]) if i == 0 else (channels[i + 1], ), norm_cfg)
             self.stages.append(SOFTStage(embed, channels[i + 1], grid, blocks, i == 3, self.with_cp))
         self.norm = nn.LayerNorm(self.embed_dims[3], eps=1e-6) if len(self.stages) == len(STRIDES) else None
         self.freeze()
@@ -125,7 +134,7 @@ class SOFT(BaseBackbone):
         arch = {name: list(value) for name, value in arch.items()}
         stages = len(arch['depths'])
         if not 1 <= stages <= 4 or not len(arch['embed_dims']) == len(arch['num_heads']) == stages:
-            raise ValueError('arch needs one to four stages, and as many embed_dims and num_heads as depths')
+            raise OptionError('arch needs one to four stages, and as many embed_dims and num_heads as depths')
         return arch
 
     def _per_stage(self, attention: Union[dict, List[dict]], norm: bool) -> List[dict]:
@@ -133,8 +142,9 @@ class SOFT(BaseBackbone):
         if isinstance(attention, dict):
             attention = [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
-            raise ValueError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
-        return [{'norm': norm, **cfg} if type_name(cfg) == 'SOFTAttention' else cfg for cfg in attention]
+            raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
+        return [{'norm': norm, **cfg} if isinstance(cfg, dict) and type_name(cfg) == 'SOFTAttention' else cfg
+                for cfg in attention]
 
     def _block(self, stage: int, grid: Tuple[int, int], rate: float) -> nn.Module:
         dims, heads, ratio, kernel_size = (
@@ -155,7 +165,7 @@ class SOFT(BaseBackbone):
 
 
 class SOFTStage(BaseModule):
-    """Convolutional embedding, learned position embedding and blocks.
+    """Embedding, learned position embedding and blocks.
 
     Args:
         embed (nn.Module): Maps an image or a map to a map of ``embed_dims`` channels.
@@ -196,7 +206,7 @@ class SOFTStage(BaseModule):
         return x, hw
 
 
-def _embedding(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Sequential:
+def _overlapped(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Sequential:
     """Convolutions of these widths; the first and, if there are three, the last one halve the map."""
     before = (in_channels, *widths)
     return Sequential(*(ConvNormAct(before[i], width, 1 if i == 1 else 2, norm_cfg) for i, width in enumerate(widths)))

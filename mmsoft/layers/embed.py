@@ -7,7 +7,9 @@ from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from .padding import extent_mask
+from mmsoft.utils import OptionError
+from .padding import extent_mask, pad_to_multiple
+from .token_map import to_map, to_tokens
 
 
 class ConvNormAct(Sequential):
@@ -38,6 +40,27 @@ class ConvNormAct(Sequential):
                 act=act()))
 
 
+class PatchEmbed(BaseModule):
+    """Linear map of patches that do not overlap, and LayerNorm, as PVT embeds (2102.12122, Sec. 3.2).
+
+    Args:
+        in_channels (int): Channels of the map.
+        embed_dims (int): Channels C of the patches.
+        patch_size (int): Side of a patch; a map is padded with zeros at its right and bottom to whole ones.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.conv = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
+        self.norm = nn.LayerNorm(embed_dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A map of shape (B, in_channels, H, W) to (B, C, ceil(H / patch_size), ceil(W / patch_size))."""
+        x = self.conv(pad_to_multiple(x, self.patch_size))
+        return to_map(self.norm(to_tokens(x)), x.shape[-2:])
+
+
 class ConvPatchEmbed(BaseModule):
     """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, 2106.09681, Sec. 3).
 
@@ -57,7 +80,7 @@ class ConvPatchEmbed(BaseModule):
         super().__init__()
         steps = patch_size.bit_length() - 1
         if patch_size != 2**steps or steps == 0 or embed_dims % 2**(steps - 1):
-            raise ValueError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
+            raise OptionError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
         acts = [nn.GELU] * (steps - 1) + [nn.Identity]
         self.convs = ModuleList(

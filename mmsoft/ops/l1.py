@@ -14,7 +14,7 @@ def l1_attention(q: Tensor,
                  k: Tensor,
                  v: Tensor,
                  mask: Optional[Tensor] = None,
-                 p: int = 1,
+                 p: Optional[int] = 1,
                  eps: float = 1e-12,
                  order: str = 'auto') -> Tensor:
     r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q / \|q\|_1`, and k alike (2206.08898, Sec. 2.2).
@@ -34,7 +34,7 @@ def l1_attention(q: Tensor,
         v (Tensor): Values, shape (B, h, m, c).
         mask (Tensor, optional): Tokens that take part, shape (B, n) of bool, for n = m. The others enter neither norm
             nor product, and their own result is zero. Defaults to None: all do.
-        p (int): 2 takes the l2 norm, the paper's ablation. Defaults to 1.
+        p (int, optional): 2 takes the l2 norm, None none, the paper's ablations (2206.08898, Sec. 4.6). Defaults to 1.
         eps (float): Least norm that is divided by. Defaults to 1e-12.
         order (str): ``'tokens'`` is (q̂k̂ᵀ)v, of cost n·m·(d + c), ``'channels'`` is q̂(k̂ᵀv), of cost (n + m)·d·c;
             ``'auto'`` takes the cheaper of the two: for n = m and d = c the former if n < d.
@@ -50,7 +50,11 @@ def l1_attention(q: Tensor,
     return _attend(_wide(q), k, v, mask, p, eps, order)
 
 
-def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: int = 1) -> Tensor:
+def l1_class_attention(q: Tensor,
+                       k: Tensor,
+                       v: Tensor,
+                       mask: Optional[Tensor] = None,
+                       p: Optional[int] = 1) -> Tensor:
     """SimA's product for the first token alone, which attends to all (published with an eps of 1e-6).
 
     Arguments are those of :func:`l1_attention`; the first query is normalised by the queries of all tokens.
@@ -66,7 +70,7 @@ def _attend(q: Tensor,
             k: Tensor,
             v: Tensor,
             mask: Optional[Tensor],
-            p: int,
+            p: Optional[int],
             eps: float,
             order: str,
             queries: Optional[int] = None) -> Tensor:
@@ -86,7 +90,9 @@ def _wide(q: Tensor) -> Tensor:
     return q.float() if autocasts(q.device.type) and q.dtype in (torch.float16, torch.bfloat16) else q
 
 
-def _norm(x: Tensor, p: int, eps: float) -> Tensor:
+def _norm(x: Tensor, p: Optional[int], eps: float) -> Tensor:
+    if p is None:
+        return x.new_ones(1, 1)
     # A CPU takes several times as long for vector_norm over any but the last dimension as for a sum.
     norm = x.abs().sum(-2, keepdim=True) if p == 1 else torch.linalg.vector_norm(x, p, dim=-2, keepdim=True)
     return norm.clamp(min=eps)

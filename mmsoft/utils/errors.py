@@ -1,4 +1,4 @@
-"""The one exception that is meant for the person at the keyboard."""
+"""The exceptions that are meant for the person at the keyboard."""
 
 
 class UsageError(Exception):
@@ -9,6 +9,10 @@ class UsageError(Exception):
 
     def __str__(self) -> str:
         return on_one_line(super().__str__())
+
+
+class OptionError(UsageError, ValueError):
+    """An argument of a network names something that does not exist, or that does not fit its place."""
 
 
 def on_one_line(text: str) -> str:

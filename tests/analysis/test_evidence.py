@@ -1,6 +1,7 @@
 """tools/evidence.py, as one runs it, and the page that it writes."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,11 @@ import pytest
 from mmengine.registry import MODELS, init_default_scope
 
 from mmsoft.analysis.evidence import command
+from mmsoft.analysis.evidence.backbones import BACKBONES, COMPARED
 from mmsoft.analysis.evidence.chance import chance
 from mmsoft.analysis.evidence.recipe import make_config
 from mmsoft.analysis.evidence.report import remarks, write_report
-from mmsoft.analysis.evidence.rows import BACKBONES, METHODS, ROWS, Row, Run, runs
+from mmsoft.analysis.evidence.rows import METHODS, ROWS, Row, Run, runs, select
 from mmsoft.datasets.shapes import ensure_shapes
 
 ROOT = Path(__file__).parents[2]
@@ -42,20 +44,46 @@ def test_a_row_that_does_not_exist(tmp_path):
 
 
 def test_every_method_of_the_zoo_and_every_body_has_a_row():
-    zoo = {path.stem.split('_so' if '_soft' in path.stem else '_sima')[0] for path in (ROOT / 'configs').glob('*_[1-3]x.py')}
+    zoo = {re.split('_(?:soft|sima|xcit)_', path.stem)[0] for path in (ROOT / 'configs').glob('*_[1-3]x.py')}
     assert zoo < set(METHODS)
     assert {run.backbone for row in ROWS.values() for run in [row.ours]} >= {
         name for name, backbone in BACKBONES.items() if backbone.dense['type'].startswith('mmsoft.')}
 
 
+@pytest.mark.parametrize('name', COMPARED)
+def test_what_the_papers_compare_with_is_a_body_but_for_what_is_compared(name):
+    """Same widths and depths, other parts: hardly another size."""
+    body = {'soft': 'soft_norm', 'xcit': 'sima_xcit_p8', 'deit': 'sima_deit'}[
+        'deit' if 'deit' in name else 'xcit' if 'xcit' in name else 'soft']
+    sizes = []
+    for backbone in (BACKBONES[name], BACKBONES[body]):
+        model = MODELS.build({**backbone.dense, **backbone.classifier})
+        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
+    assert 0.85 < sizes[0] / sizes[1] < 1.15
+
+
+def test_what_is_tuned_starts_from_a_classifier(tmp_path):
+    tuned, classifier = Run('tuned_upernet', 'soft'), Run('classifier', 'soft')
+    assert runs(select(['tuned_upernet_soft', 'tuned_retinanet_soft'])) == [
+        classifier, tuned, Run('tuned_retinanet', 'soft')]
+    weights, folder = tmp_path / 'iter_9.pth', tmp_path / classifier.name
+    folder.mkdir()
+    (folder / 'last_checkpoint').write_text(str(weights))
+    cfg = make_config(tuned, 'data', str(tmp_path / tuned.name))
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(weights))
+    assert cfg.train_cfg.max_iters * cfg.train_dataloader.batch_size == 1800  # an epoch
+    for loader in (cfg.train_dataloader, cfg.test_dataloader):
+        assert [step.scale_factor for step in loader.dataset.pipeline if step.type == 'Resize'] == [2]
+
+
 @pytest.mark.slow
 def test_ours_and_the_hosts_are_of_one_size():
-    sizes = {}
-    for run in runs(ROWS):
+    sizes, rows = {}, {name: row for name, row in ROWS.items() if row.host}
+    for run in runs(rows):
         cfg = make_config(run, 'data/shapes', 'work_dirs')
         init_default_scope(cfg.default_scope)
         sizes[run] = sum(parameter.numel() for parameter in MODELS.build(cfg.model).parameters())
-    for row in ROWS.values():
+    for row in rows.values():
         assert 0.7 < sizes[row.host] / sizes[row.ours] < 1.43, row
 
 
@@ -116,3 +144,10 @@ def test_the_page_says_what_was_missed(tmp_path):
     ]
     page = write_report(results, dict.fromkeys((*found, 'mIoU', 'top-1'), .1), tmp_path, tmp_path).read_text()
     assert '0.840 / 0.900' in page and '**missed**' in page
+
+
+def test_the_page_has_what_stands_alone(tmp_path):
+    run = ROWS['classify_soft_linformer'].ours
+    page = write_report({run.name: result(run, **{'top-1': .84})}, {'top-1': .1}, tmp_path, tmp_path).read_text()
+    assert '| `classify_soft_linformer` | classifier | Linformer | 1.0 | 9 | 1.0 | 0.840 |\n' in page
+    assert '|  | *chance* |  |  |  |  | 0.10 |' in page

@@ -27,6 +27,51 @@ def test_published_figures(name):
         assert size.flops + size.inverse == pytest.approx(network['FLOPs With Inverse'], rel=0.03)
 
 
+# By hand from the construction of each network: millions of parameters and GFLOPs, without SOFT's inverse.
+DERIVED = {
+    'soft_tiny_softmax_in1k': (13.303, 3.54),
+    'soft_tiny_linformer_in1k': (13.416, 1.80),
+    'soft_tiny_performer_in1k': (13.303, 2.15),
+    'soft_tiny_nystromformer_in1k': (13.303, 2.12),
+    'soft_tiny_gaussian_in1k': (12.957, 3.44),
+    'soft_tiny_gaussian_softmax_in1k': (12.957, 3.44),
+    'soft_tiny_patches_in1k': (11.978, 1.66),
+    'soft_tiny_bottleneck_36_in1k': (13.069, 1.91),
+    'soft_tiny_bottleneck_49_in1k': (13.069, 1.95),
+    'soft_tiny_bottleneck_64_in1k': (13.069, 1.99),
+    'soft_tiny_bottleneck_81_in1k': (13.069, 2.04),
+    'soft_tiny_avg_pool_in1k': (12.958, 1.93),
+    'soft_tiny_random_in1k': (12.958, 1.93),
+    'soft_tiny_biased_in1k': (12.958, 1.93),
+    'soft_deit_small_in1k': (20.328, 4.11),
+    'xcit_small_12_p16_in1k': (26.253, 4.81),
+    'xcit_small_12_p16_efficient_in1k': (26.253, 4.88),
+    'xcit_small_12_p16_cosformer_in1k': (26.253, 4.88),
+    'xcit_small_12_p16_cosformer_2d_in1k': (26.253, 5.14),
+    'sima_xcit_small_12_p16_no_norm_in1k': (26.253, 4.88),
+    'deit_small_in1k': (22.051, 4.60),
+    'deit_small_single_head_in1k': (22.051, 4.60),
+}
+INVERSES = {'36': 0.07, '49': 0.19, '64': 0.42, '81': 0.85}  # 20 iterations, of bottleneck tokens
+
+
+@pytest.mark.parametrize('name', DERIVED)
+def test_what_the_papers_compare_with_is_as_large_as_it_must_be(name):
+    size, (parameters, flops) = measure(load_config(str(ROOT / f'configs/{name}.py'))), DERIVED[name]
+    assert size.parameters / 1e6 == pytest.approx(parameters, abs=1e-3)
+    assert size.flops / 1e9 == pytest.approx(flops, rel=0.025)
+    for tokens, inverse in INVERSES.items():
+        if f'bottleneck_{tokens}' in name:
+            assert size.inverse / 1e9 == pytest.approx(inverse, abs=0.005)
+
+
+def test_four_products_of_cosines():
+    """CosFormer's 2-D re-weighting has four times SimA's products, which are 2 n d² of each head."""
+    names = (f'configs/xcit_small_12_p16_cosformer{suffix}_in1k.py' for suffix in ('_2d', ''))
+    with_cosines, without = (measure(load_config(str(ROOT / name))).flops for name in names)
+    assert with_cosines - without == pytest.approx(3 * 12 * 2 * 8 * 196 * 48**2, rel=0.01)
+
+
 def test_scores_of_the_documentation_are_those_of_the_metafiles():
     assert score_tables(PUBLISHED) in (ROOT / 'docs/zoo.md').read_text()
 

@@ -1,12 +1,14 @@
 """Every attention in every body: what the protocol promises, whoever wrote the attention."""
+from functools import partial
+
 import pytest
 import torch
 from mmcv.cnn import fuse_conv_bn
 from torch import nn
 from torch.testing import assert_close
 
-from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, SimAAttention, Site, SOFTAttention,
-                              SoftmaxAttention, build_attention)
+from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, SimAAttention, SimAClassAttention, Site,
+                              SOFTAttention, SoftmaxAttention, SoftmaxClassAttention, build_attention)
 from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.layers import ConvQKV, extent_mask
@@ -15,7 +17,7 @@ from mmsoft.registry import MODELS
 
 # Of the registered attentions, all that answer every token.
 NAMES = sorted(name for name, made in MODELS.module_dict.items()
-               if issubclass(made, Attention) and name != 'SimAClassAttention')
+               if issubclass(made, Attention) and not made.for_class_token)
 BODIES = {
     'soft': lambda **kwargs: SOFT(dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), **kwargs),
     'soft_all_stages': lambda attention, **kwargs: SOFT(
@@ -175,10 +177,17 @@ def test_one_file_is_enough():
     (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
     (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
     (dict(), 'there is no attention None'),
+    (dict(type='SOFT'), "there is no attention 'SOFT'"),
+    ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
+    (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),
+    (dict(type='GaussianAttention', normalise='l2'), "normalise must be one of none, softmax, mean; got 'l2'"),
 ], ids=str)
 def test_what_is_wrong_is_said(attention, words):
     with pytest.raises(ValueError, match=words):
         SOFT('tiny', attention=attention)
+
+
+SITE = Site(32, 2, (6, 10))
 
 
 def inputs(channels=32, tokens=60):
@@ -193,6 +202,7 @@ def heads(x):
 @pytest.mark.parametrize('attention, product', [
     (SoftmaxAttention, lambda q, k, v: (q @ k.mT / q.size(-1)**0.5).softmax(-1) @ v),
     (EfficientAttention, lambda q, k, v: (q.softmax(-1) @ k.softmax(-2).mT) @ v),
+    (partial(SimAAttention, p=None), lambda q, k, v: q @ k.mT @ v),
     (SimAAttention, lambda q, k, v: (q / q.abs().sum(-2, keepdim=True)) @ (k / k.abs().sum(-2, keepdim=True)).mT @ v),
 ])
 @torch.no_grad()
@@ -202,11 +212,27 @@ def test_products(attention, product):
     assert_close(attn(x, (6, 10)), attn.proj(product(q, k, v).transpose(1, 2).flatten(2)))
 
 
+@pytest.mark.parametrize('first, all_tokens', [
+    (partial(SimAClassAttention, p=None), partial(SimAAttention, p=None)),
+    (SoftmaxClassAttention, SoftmaxAttention),
+])
 @torch.no_grad()
-def test_exact_gaussian_attention():
-    attn, x = GaussianAttention(Site(32, 2, (6, 10))).double(), inputs()
+def test_attentions_of_the_class_token(first, all_tokens):
+    first, all_tokens, x = first(SITE).double(), all_tokens(SITE).double(), inputs(tokens=61)
+    first.load_state_dict(all_tokens.state_dict())
+    assert_close(first(x, (6, 10)), all_tokens(x, (6, 10))[:, :1])
+
+
+@pytest.mark.parametrize('normalise, of_kernel', [
+    ('none', lambda kernel: kernel),
+    ('softmax', lambda kernel: kernel.softmax(-1)),
+    ('mean', lambda kernel: kernel / kernel.sum(-1, keepdim=True)),
+])
+@torch.no_grad()
+def test_exact_gaussian_attention(normalise, of_kernel):
+    attn, x = GaussianAttention(SITE, normalise).double(), inputs()
     q, v = heads(attn.query(x)), heads(attn.value(x))
-    kernel = (-torch.cdist(q, q).square() / (2 * 16**0.5)).exp()
+    kernel = of_kernel((-torch.cdist(q, q).square() / (2 * 16**0.5)).exp())
     assert_close(attn(x, (6, 10)), attn.proj((kernel @ v).transpose(1, 2).flatten(2)))
 
 

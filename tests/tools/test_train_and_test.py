@@ -196,6 +196,10 @@ class TestComplaints:
          'ApexOptimWrapper'),
         (dict(config='detector.py', demo_data=True, cfg_options={'train_dataloader.dataset.pipeline.9.prob': 0}),
          'cfg-options'),
+        (dict(config='detector.py', demo_data=True, cfg_options={'model.backbone.attention.type': 'LinearAttention'}),
+         "there is no attention 'LinearAttention'; choose one of CosFormerAttention, "),
+        (dict(config='detector.py', demo_data=True, cfg_options={'model.backbone.arch.num_heads': [3, 2, 3, 4]}),
+         '3 heads do not divide 16 channels'),
     ])
     def test_training(self, change, says):
         with pytest.raises(UsageError, match=says):

@@ -13,9 +13,9 @@ from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 from .chance import chance
-from .recipe import SHAPES
+from .backbones import BACKBONES
 from .report import write_report
-from .rows import BACKBONES, METHODS, ROWS, Run, runs, select
+from .rows import METHODS, ROWS, SHAPES, Run, runs, select, start
 from .training import RESULT, losses
 
 SAY_EVERY = 30  # seconds
@@ -24,8 +24,8 @@ SAY_EVERY = 30  # seconds
 def list_rows() -> None:
     """Prints a line for each row: its name, what it trains, and whether that is done."""
     for name, row in ROWS.items():
-        method, ours, host = METHODS[row.ours.method], BACKBONES[row.ours.backbone], BACKBONES[row.host.backbone]
-        print(f'{name:24} {method.title}: {ours.title} beside {host.title}, {method.iterations} iterations')
+        method, networks = METHODS[row.ours.method], (BACKBONES[run.backbone].title for run in row.runs)
+        print(f'{name:32} {method.title}: {" beside ".join(networks)}, {method.iterations} iterations')
 
 
 def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', docs: str = 'docs', jobs: int = 1,
@@ -71,8 +71,10 @@ class _Trainings:
         said = 0.
         try:
             while self.waiting or self.running:
-                while self.waiting and len(self.running) < self.jobs:
-                    self._start(self.waiting.pop(0))
+                for run in [run for run in self.waiting if start(run) not in (*self.waiting, *self.running)]:
+                    if len(self.running) < self.jobs:
+                        self.waiting.remove(run)
+                        self._start(run)
                 for run in [run for run, process in self.running.items() if process.poll() is not None]:
                     self._finish(run, self.running.pop(run).returncode)
                 if time.time() - said > SAY_EVERY:

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from mmengine.runner import find_latest_checkpoint
 
 from mmsoft.visualization import draw_contact_sheet
-from .recipe import SHAPES, make_config
-from .rows import BACKBONES, METHODS, ROWS, Row, Run
+from .backbones import BACKBONES
+from .recipe import make_config
+from .rows import METHODS, ROWS, SHAPES, Row, Run
 
 BARS = {'mask_rcnn': {'box AP50': 0.85, 'mask AP50': 0.80}}
 """Scores that a row has to reach."""
@@ -27,7 +28,8 @@ PAGE = '''# Evidence
 
 Does it learn? Every method and every body of the zoo, in a small size, trained for minutes on the generated shapes and
 scored on {val} scenes (or {portraits} pictures of one object) that it has not seen. Beside each stands a backbone of the
-host's own with about as many parameters, in the same head, with the same recipe, seed and number of iterations.
+host's own with about as many parameters, in the same head, with the same recipe, seed and number of iterations. What the
+papers compare with follows, network beside network in one body; [the study](study.md) has the papers' figures of it.
 
     make evidence                                   all rows; interrupted, it goes on where it stopped
     python tools/evidence.py mask_rcnn              one row
@@ -78,8 +80,9 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
     """
     rows = {name: row for name, row in ROWS.items() if row.ours.name in results}
     (docs / 'images').mkdir(parents=True, exist_ok=True)
-    if rows:
-        plot_losses(rows, results, docs / 'images' / 'evidence_losses.png')
+    paired = {name: row for name, row in rows.items() if row.host}
+    if paired:
+        plot_losses(paired, results, docs / 'images' / 'evidence_losses.png')
     shown = work_dir / SHOWN.name
     if SHOWN.name in results and (shown / 'last_checkpoint').is_file():
         cfg = make_config(SHOWN, str(work_dir / 'shapes'), str(shown))
@@ -104,7 +107,7 @@ def remarks(rows: Dict[str, Row], results: Dict[str, Result]) -> Iterator[str]:
     """Bars that were missed or met, and why ours is behind where it is."""
     for name, row in rows.items():
         ours = results[row.ours.name]['scores']
-        host = results.get(row.host.name, dict(scores=ours))['scores']
+        host = results.get(row.runs[-1].name, dict(scores=ours))['scores']
         for score, bar in BARS.get(name, {}).items():
             yield f'`{name}`: {score} {ours[score]:.3f}; the bar is {bar:.2f}{"" if ours[score] >= bar else ", **missed**"}.'
         score = next(iter(ours))
@@ -119,22 +122,23 @@ def _to_come(rows: Dict[str, Row]) -> Iterator[str]:
 
 
 def _tables(rows: Dict[str, Row], results: Dict[str, Result], chance: Dict[str, float]) -> Iterator[str]:
-    for title, scores in GROUPS.items():
-        lines = [_line(name, row, results, scores) for name, row in rows.items()
-                 if scores[0] in results[row.ours.name]['scores']]
-        if lines:
-            header = ['row', 'method', 'ours', 'the host\'s', 'parameters, M', 'iterations', 'CPU minutes', *scores]
-            blank = ['', '*chance*', *[''] * 5, *(f'{chance[score]:.2f}' for score in scores)]
-            table = '\n'.join(f'| {" | ".join(cells)} |' for cells in (header, ['---'] * len(header), *lines, blank))
-            yield f'## {title}\n\n{table}'
+    for networks, suffix in ((['ours', 'the host\'s'], ''), (['network'], ' that the papers compare')):
+        for title, scores in GROUPS.items():
+            lines = [_line(name, row, results, scores) for name, row in rows.items()
+                     if len(row.runs) == len(networks) and scores[0] in results[row.ours.name]['scores']]
+            if lines:
+                header = ['row', 'method', *networks, 'parameters, M', 'iterations', 'CPU minutes', *scores]
+                blank = ['', '*chance*', *[''] * (len(networks) + 3), *(f'{chance[score]:.2f}' for score in scores)]
+                cells = (header, ['---'] * len(header), *lines, blank)
+                table = '\n'.join(f'| {" | ".join(line)} |' for line in cells)
+                yield f'## {title}{suffix}\n\n{table}'
 
 
 def _line(name: str, row: Row, results: Dict[str, Result], scores: Sequence[str]) -> List[str]:
-    pair = [results.get(run.name) for run in (row.ours, row.host)]
+    pair = [results.get(run.name) for run in row.runs]
     cells = [_pair(pair, lambda one: one['scores'].get(score), digits=3) for score in scores]
     return [
-        f'`{name}`', METHODS[row.ours.method].title, BACKBONES[row.ours.backbone].title,
-        BACKBONES[row.host.backbone].title,
+        f'`{name}`', METHODS[row.ours.method].title, *(BACKBONES[run.backbone].title for run in row.runs),
         _pair(pair, lambda one: one['parameters'] / 1e6, digits=1),
         str(pair[0]['iterations']),
         _pair(pair, lambda one: one['cpu_minutes'], digits=1), *cells
@@ -142,7 +146,7 @@ def _line(name: str, row: Row, results: Dict[str, Result], scores: Sequence[str]
 
 
 def _pair(pair: Sequence[Optional[Result]], figure: Callable[[Result], Optional[float]], digits: int) -> str:
-    """A figure of ours and of the host's; empty if there is none, a dash for a training that is still to come."""
+    """A figure of each, ours and the host's; empty if there is none, a dash for a training that is still to come."""
     figures = ['–' if one is None else figure(one) for one in pair]
     if figures[0] is None:
         return ''

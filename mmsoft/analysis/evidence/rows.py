@@ -1,27 +1,11 @@
-"""What is trained: every method and every body of the zoo, each beside a host's backbone of about its size."""
+"""What is trained: every method and every body of the zoo, and what the papers compare with."""
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mmsoft.utils import UsageError
+from .backbones import BACKBONES, COMPARED
 
-
-class Backbone(NamedTuple):
-    """A small backbone.
-
-    Attributes:
-        title: What to call it.
-        channels: Of the maps it returns.
-        dense: Its config as the backbone of a detector or segmenter.
-        classifier: What is different in a classifier.
-        rescales: Of the :class:`mmsoft.RescalePyramid` behind it, if all its maps have one stride.
-        pooled: Whether a classifier averages its last map, because it has no class token.
-    """
-
-    title: str
-    channels: Sequence[int]
-    dense: Dict[str, Any]
-    classifier: Dict[str, Any]
-    rescales: Optional[Sequence[float]] = None
-    pooled: bool = False
+SHAPES = dict(train=1800, val=200, portraits=2400, size=128, portrait_size=64, seed=0)
+"""Of :func:`mmsoft.datasets.shapes.ensure_shapes`."""
 
 
 class Method(NamedTuple):
@@ -37,6 +21,8 @@ class Method(NamedTuple):
         batch_size: Pictures in a batch.
         masks: Whether it learns masks.
         stages: Of refinement, if fewer than the published ones.
+        scale: Side of the pictures, in sides of the shapes.
+        pretrained: The method whose training of the same backbone it starts from.
     """
 
     title: str
@@ -48,6 +34,8 @@ class Method(NamedTuple):
     batch_size: int = 8
     masks: bool = False
     stages: Optional[int] = None
+    scale: int = 1
+    pretrained: Optional[str] = None
 
 
 class Run(NamedTuple):
@@ -63,105 +51,20 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the table: ours, the host's, and why ours is behind where it is."""
+    """A line of the table: ours, the host's, and why ours is behind where it is.
+
+    What the papers compare with has no host's: the other lines of its body stand beside it.
+    """
 
     ours: Run
-    host: Run
+    host: Optional[Run] = None
     why: str = ''
 
+    @property
+    def runs(self) -> Sequence[Run]:
+        """Its trainings, ours first."""
+        return [run for run in (self.ours, self.host) if run]
 
-DIMS, HEADS, DEPTHS = [32, 64, 128, 192], [1, 2, 4, 6], [1, 2, 2, 1]
-
-
-def _soft(title: str, attention_norm: bool) -> Backbone:
-    arch = dict(embed_dims=DIMS, num_heads=HEADS, depths=DEPTHS)
-    cfg = dict(type='mmsoft.SOFT', arch=arch, attention_norm=attention_norm, img_size=128)
-    return Backbone(title, DIMS, cfg, dict(out_type='cls_token'))
-
-
-def _pvt(stages: int) -> Backbone:
-    """PVTv2 of SOFT's sizes. It always has four stages; one that is not asked for is as small as can be."""
-    cfg = dict(
-        type='mmdet.PyramidVisionTransformerV2',
-        embed_dims=DIMS[0],
-        num_layers=DEPTHS,
-        num_heads=HEADS[:stages] + [1] * (4 - stages),
-        mlp_ratios=[4, 4, 4, 4],
-        drop_path_rate=0.,
-        out_indices=tuple(range(stages)))
-    return Backbone('PVTv2', DIMS[:stages], cfg, {})
-
-
-def _resnet(width: int) -> Backbone:
-    """A ResNet-18 that starts with so many channels, 64 in the published one."""
-    cfg = dict(type='mmpretrain.ResNet', depth=18, stem_channels=width, base_channels=width)
-    return Backbone('ResNet-18', [width, 2 * width, 4 * width, 8 * width], cfg, {}, pooled=True)
-
-
-WIDTH, HEAD_COUNT, DEPTH = 96, 4, 4
-
-
-def _xcit(patch_size: int, sima: bool) -> Backbone:
-    title = f'{"SimA-XCiT" if sima else "XCiT"}, patch {patch_size}'
-    rescales = {16: (4, 2, 1, 0.5), 8: (2, 1, 0.5, 0.25)}[patch_size]
-    if sima:
-        arch = dict(
-            embed_dims=WIDTH, num_heads=HEAD_COUNT, depth=DEPTH, patch_size=patch_size, gamma=1., norm_tokens=True)
-        cfg = dict(type='mmsoft.SimAXCiT', arch=arch, out_indices=(0, 1, 2, 3))
-        return Backbone(title, [WIDTH] * 4, cfg, dict(out_type='cls_token'), rescales)
-    cfg = dict(
-        type='mmpretrain.XCiT',
-        embed_dims=WIDTH,
-        num_heads=HEAD_COUNT,
-        depth=DEPTH,
-        patch_size=patch_size,
-        layer_scale_init_value=1.,
-        tokens_norm=True,
-        cls_attn_layers=0,
-        out_indices=(0, 1, 2, 3),
-        out_type='featmap')
-    classifier = dict(cls_attn_layers=2, out_indices=(-1, ), out_type='cls_token')
-    return Backbone(title, [WIDTH] * 4, cfg, classifier, rescales)
-
-
-def _deit(sima: bool) -> Backbone:
-    rescales = (2, 1, 0.5, 0.25)
-    if sima:
-        arch = dict(embed_dims=WIDTH, num_heads=HEAD_COUNT, depth=DEPTH)
-        cfg = dict(type='mmsoft.SimADeiT', arch=arch, patch_size=8, img_size=128, out_indices=(0, 1, 2, 3))
-        return Backbone('SimA-DeiT, patch 8', [WIDTH] * 4, cfg, dict(out_type='cls_token', img_size=64), rescales)
-    arch = dict(embed_dims=WIDTH, num_heads=HEAD_COUNT, num_layers=DEPTH, feedforward_channels=4 * WIDTH)
-    cfg = dict(
-        type='mmpretrain.VisionTransformer',
-        arch=arch,
-        patch_size=8,
-        img_size=128,
-        out_indices=(0, 1, 2, 3),
-        out_type='featmap')
-    classifier = dict(out_type='cls_token', out_indices=[DEPTH - 1], img_size=64)
-    return Backbone('DeiT, patch 8', [WIDTH] * 4, cfg, classifier, rescales)
-
-
-def _sima_cvt() -> Backbone:
-    arch = dict(embed_dims=DIMS[:3], num_heads=HEADS[:3], depths=[1, 2, 4])
-    return Backbone('SimA-CvT', DIMS[:3], dict(type='mmsoft.SimACvT', arch=arch), dict(out_type='cls_token'))
-
-
-BACKBONES = dict(
-    soft=_soft('SOFT', False),
-    soft_norm=_soft('SOFT-Norm', True),
-    sima_xcit_p16=_xcit(16, sima=True),
-    sima_xcit_p8=_xcit(8, sima=True),
-    sima_deit=_deit(sima=True),
-    sima_cvt=_sima_cvt(),
-    pvt=_pvt(4),
-    pvt_3=_pvt(3),
-    resnet_24=_resnet(24),
-    resnet_20=_resnet(20),
-    xcit_p16=_xcit(16, sima=False),
-    xcit_p8=_xcit(8, sima=False),
-    deit=_deit(sima=False),
-)
 
 _RPN = {
     'rpn_head.anchor_generator.scales': [4],
@@ -248,6 +151,32 @@ METHODS = dict(
 
 
 METHODS['body'] = METHODS['retinanet']._replace(iterations=450)
+METHODS['mask_rcnn_short'] = METHODS['mask_rcnn']._replace(iterations=400)
+
+
+def _tuned(method: str, **options: Any) -> Method:
+    """One epoch, from the weights of a classifier, on scenes that are four times as large as its pictures."""
+    one = METHODS[method]
+    return one._replace(
+        title=f'{one.title}, one epoch',
+        options={**one.options, **options},
+        iterations=SHAPES['train'] // 8,
+        batch_size=8,
+        lr=1e-3,
+        cost=8 * one.cost * 8 / one.batch_size,
+        scale=2,
+        pretrained='classifier')
+
+
+METHODS.update(
+    tuned_retinanet=_tuned('retinanet', **{'bbox_head.anchor_generator.octave_base_scale': 4}),
+    tuned_mask_rcnn=_tuned('mask_rcnn', **{
+        'rpn_head.anchor_generator.scales': [8],
+        'roi_head.bbox_roi_extractor.finest_scale': 56,
+        'roi_head.mask_roi_extractor.finest_scale': 56
+    }),
+    tuned_upernet=_tuned('upernet'),
+)
 
 
 def _row(ours: Tuple[str, str], host: str, why: str = '') -> Row:
@@ -275,6 +204,15 @@ ROWS = dict(
     classify_sima_deit=_row(('classifier', 'sima_deit'), 'deit'),
     classify_sima_cvt=_row(('classifier', 'sima_cvt'), 'resnet_20'),
 )
+ROWS.update({f'classify_{name}': Row(Run('classifier', name)) for name in COMPARED})
+ROWS.update({
+    f'{method}_{name}': Row(Run(method, name))
+    for method in ('tuned_retinanet', 'tuned_upernet', 'tuned_mask_rcnn') for name in ('soft', 'soft_norm')
+})
+ROWS.update({
+    f'mask_rcnn_{name}': Row(Run('mask_rcnn_short', name))
+    for name in ('sima_xcit_p16', 'xcit_p16')
+})
 
 
 def select(names: Sequence[str]) -> Dict[str, Row]:
@@ -290,5 +228,13 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
 
 
 def runs(rows: Dict[str, Row]) -> Sequence[Run]:
-    """The trainings that rows need, each once; all of ours before the hosts'."""
-    return list(dict.fromkeys([row.ours for row in rows.values()] + [row.host for row in rows.values()]))
+    """The trainings that rows need, each once and after what it starts from; all of ours before the hosts'."""
+    hosts = [row.host for row in rows.values() if row.host]
+    wanted = [*(row.ours for row in rows.values()), *hosts]
+    return list(dict.fromkeys(run for one in wanted for run in (start(one), one) if run))
+
+
+def start(run: Run) -> Optional[Run]:
+    """The training whose weights one starts from, if any."""
+    method = METHODS[run.method].pretrained
+    return Run(method, run.backbone) if method else None
