@@ -36,13 +36,13 @@ def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = 
     Returns:
         A config for :class:`mmengine.runner.Runner`.
     """
-    method, backbone = METHODS[run.method], _started(run, work_dir)
+    method, backbone = METHODS[run.method], started(run, work_dir)
     zoo = load_config(str(CONFIGS / f'{method.config}.py'))
     zoo.merge_from_dict({f'model.{key}': value for key, value in method.options.items()})
     model = zoo.model.to_dict()
     if method.stages:
         _cut(model, method.stages)
-    cfg = Config(dict(model=_MODELS[zoo.default_scope](model, backbone, method.scale)))
+    cfg = Config(dict(model=_MODELS[zoo.default_scope](model, backbone)))
     cfg.merge_from_dict(_data(zoo.default_scope, method, root))
     cfg.merge_from_dict(_training(method.lr, iterations or method.iterations))
     cfg.merge_from_dict({key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo})
@@ -50,7 +50,7 @@ def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = 
     return cfg
 
 
-def _started(run: Run, work_dir: str) -> Backbone:
+def started(run: Run, work_dir: str) -> Backbone:
     """A run's backbone, from the last weights of the training that it starts from, if any."""
     backbone, before = BACKBONES[run.backbone], start(run)
     if before is None:
@@ -87,7 +87,7 @@ def _pyramid(neck: Dict[str, Any], backbone: Backbone) -> List[Dict[str, Any]]:
     return [rescale, neck]
 
 
-def _detector(model: Dict[str, Any], backbone: Backbone, scale: int) -> Dict[str, Any]:
+def _detector(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
     proposing = model.get('rpn_head', {}).get('num_classes')
     model = map_dicts(model, _narrow)
     if proposing:  # objects from background, whatever the classes
@@ -95,9 +95,9 @@ def _detector(model: Dict[str, Any], backbone: Backbone, scale: int) -> Dict[str
     return dict(model, backbone=backbone.dense, neck=_pyramid(model['neck'], backbone))
 
 
-def _segmenter(model: Dict[str, Any], backbone: Backbone, scale: int) -> Dict[str, Any]:
+def _segmenter(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
     model = map_dicts(model, _narrow)
-    size = (scale * SHAPES['size'], ) * 2
+    size = (SHAPES['size'], ) * 2
     model['data_preprocessor'].update(size=size, test_cfg=dict(size=size))
     model['decode_head'].update(
         in_channels=list(backbone.channels),
@@ -107,7 +107,7 @@ def _segmenter(model: Dict[str, Any], backbone: Backbone, scale: int) -> Dict[st
     return dict(model, backbone=backbone.dense, auxiliary_head=None)
 
 
-def _classifier(model: Dict[str, Any], backbone: Backbone, scale: int) -> Dict[str, Any]:
+def _classifier(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
     head = dict(model['head'], num_classes=len(METAINFO['classes']), in_channels=backbone.channels[-1])
     neck = dict(type='GlobalAveragePooling') if backbone.pooled else None
     preprocessor = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
@@ -139,23 +139,21 @@ def _dataset(scope: str, split: str) -> Dict[str, Any]:
         mmpretrain=dict(type='CustomDataset', data_prefix=portrait_folder(split), metainfo=METAINFO))[scope]
 
 
-def _pipeline(scope: str, method: Method, split: str) -> List[Dict[str, Any]]:
-    """Half of the pictures to train on are mirrored, all are enlarged where a method says so."""
+def _pipeline(scope: str, masks: bool, split: str) -> List[Dict[str, Any]]:
+    """Half of the pictures to train on are mirrored; the others are as they are, with the keys that hosts expect."""
     labels = dict(
-        mmdet=[dict(type='LoadAnnotations', with_bbox=True, with_mask=method.masks)],
+        mmdet=[dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)],
         mmseg=[dict(type='LoadAnnotations')],
         mmpretrain=[])[scope]
-    resize = [dict(type='Resize', scale_factor=float(method.scale))]
-    if split == 'train':
-        changes = [*labels, dict(type='RandomFlip', prob=0.5), *(resize if method.scale > 1 else [])]
-    else:  # scores are of pictures as they were; hosts expect the keys of a resize in any case
-        changes = [*([] if scope == 'mmpretrain' else resize), *labels]
+    changes = [dict(type='RandomFlip', prob=0.5)]
+    if split == 'val':
+        changes = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]
     packing = dict(mmdet='PackDetInputs', mmseg='PackSegInputs', mmpretrain='PackInputs')[scope]
-    return [dict(type='LoadImageFromFile'), *changes, dict(type=packing)]
+    return [dict(type='LoadImageFromFile'), *labels, *changes, dict(type=packing)]
 
 
 def _loader(scope: str, method: Method, root: str, split: str) -> Dict[str, Any]:
-    dataset = dict(_dataset(scope, split), data_root=root, pipeline=_pipeline(scope, method, split))
+    dataset = dict(_dataset(scope, split), data_root=root, pipeline=_pipeline(scope, method.masks, split))
     return dict(
         batch_size=method.batch_size,
         num_workers=0,

@@ -4,12 +4,17 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 import cv2
 import mmcv
+import numpy as np
+import torch
 from matplotlib.figure import Figure
+from mmengine.registry import MODELS
 from mmengine.runner import find_latest_checkpoint
 
+from mmsoft.datasets.shapes_formats import image_folder
 from mmsoft.visualization import draw_contact_sheet
+from ..attention_norms import attention_norms
 from .backbones import BACKBONES
-from .recipe import make_config
+from .recipe import make_config, started
 from .rows import METHODS, ROWS, SHAPES, Row, Run
 
 BARS = {'mask_rcnn': {'box AP50': 0.85, 'mask AP50': 0.80}}
@@ -22,6 +27,7 @@ GROUPS = {
     'Segmenter': ('mIoU', ),
     'Classifiers': ('top-1', ),
 }
+SIDES = (64, 128, 256)
 Result = Dict[str, Any]
 
 PAGE = '''# Evidence
@@ -45,7 +51,7 @@ classes drawn at random; the best single class everywhere; one class always.
 
 {tables}
 
-{remarks}
+{norms}{remarks}
 ## Losses
 
 Ours in red, the host's in grey; each a mean of ten iterations.
@@ -63,6 +69,15 @@ Held-out scenes, detections with a score of 0.5 or more.
 Seed {seed}; {versions}.
 One thread each on a busy virtual machine; minutes are those that the processor worked (user and system time), not those
 of the clock. `work_dirs/evidence/*/result.json` holds every figure of this page, and all losses.
+'''
+
+
+NORMS = '''## Spectral norms
+
+Of the matrix by which the classifiers' attention multiplies its values, the mean over heads, blocks and four scenes.
+
+| network | picture | stage 1 | stage 2 | stage 3 |
+|---|---|---|---|---|
 '''
 
 
@@ -97,10 +112,29 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
             portraits=SHAPES['portraits'] // 4,
             size=SHAPES['size'],
             tables='\n\n'.join(_tables(rows, results, chance)),
+            norms=norm_table(work_dir),
             remarks=''.join(f'* {line}\n' for line in (*remarks(rows, results), *_to_come(rows))),
             seed=first['seed'],
             versions=', '.join(f'{name} {version}' for name, version in first['versions'].items())))
     return page
+
+
+def norm_table(work_dir: Path) -> str:
+    """Spectral norms in SOFT and SOFT-Norm at growing sizes, as their classifiers begin to be tuned; empty without."""
+    paths = sorted((work_dir / 'shapes' / image_folder('val')).glob('*'))[:4]
+    lines = []
+    for name in ('soft', 'soft_norm'):
+        backbone = started(Run('tuned_upernet', name), str(work_dir / 'tuned_upernet')).dense
+        if not backbone['init_cfg']['checkpoint']:
+            return ''
+        network = MODELS.build(backbone)
+        network.init_weights()
+        for side in SIDES:
+            scenes = [mmcv.imresize(mmcv.imread(str(path), channel_order='rgb'), (side, side)) for path in paths]
+            images = torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).double() / 57.5 - 2
+            norms = attention_norms(network.double().eval(), images)
+            lines.append(f'| {BACKBONES[name].title} | {side}² | {" | ".join(f"{norm:.3g}" for norm in norms)} |')
+    return NORMS + '\n'.join(lines) + '\n\n'
 
 
 def remarks(rows: Dict[str, Row], results: Dict[str, Result]) -> Iterator[str]:

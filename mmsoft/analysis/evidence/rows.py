@@ -21,7 +21,6 @@ class Method(NamedTuple):
         batch_size: Pictures in a batch.
         masks: Whether it learns masks.
         stages: Of refinement, if fewer than the published ones.
-        scale: Side of the pictures, in sides of the shapes.
         pretrained: The method whose training of the same backbone it starts from.
     """
 
@@ -34,7 +33,6 @@ class Method(NamedTuple):
     batch_size: int = 8
     masks: bool = False
     stages: Optional[int] = None
-    scale: int = 1
     pretrained: Optional[str] = None
 
 
@@ -154,29 +152,19 @@ METHODS['body'] = METHODS['retinanet']._replace(iterations=450)
 METHODS['mask_rcnn_short'] = METHODS['mask_rcnn']._replace(iterations=400)
 
 
-def _tuned(method: str, **options: Any) -> Method:
-    """One epoch, from the weights of a classifier, on scenes that are four times as large as its pictures."""
+def _tuned(method: str) -> Method:
+    """One epoch, from the weights of a classifier, on scenes of four times as many pixels as its pictures."""
     one = METHODS[method]
     return one._replace(
         title=f'{one.title}, one epoch',
-        options={**one.options, **options},
         iterations=SHAPES['train'] // 8,
-        batch_size=8,
         lr=1e-3,
-        cost=8 * one.cost * 8 / one.batch_size,
-        scale=2,
+        cost=one.cost * 8 / one.batch_size,
+        batch_size=8,
         pretrained='classifier')
 
 
-METHODS.update(
-    tuned_retinanet=_tuned('retinanet', **{'bbox_head.anchor_generator.octave_base_scale': 4}),
-    tuned_mask_rcnn=_tuned('mask_rcnn', **{
-        'rpn_head.anchor_generator.scales': [8],
-        'roi_head.bbox_roi_extractor.finest_scale': 56,
-        'roi_head.mask_roi_extractor.finest_scale': 56
-    }),
-    tuned_upernet=_tuned('upernet'),
-)
+METHODS.update({f'tuned_{method}': _tuned(method) for method in ('retinanet', 'mask_rcnn', 'upernet')})
 
 
 def _row(ours: Tuple[str, str], host: str, why: str = '') -> Row:
