@@ -118,8 +118,9 @@ def test_config(name):
     assert all(np.isfinite(value.item()) for value in logged.values())
     loss.backward()
     trained = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.requires_grad}
-    assert not [key for key, gradient in trained.items() if gradient is None]
-    assert all(torch.isfinite(gradient).all() for gradient in trained.values())
+    unused = [key for key, gradient in trained.items() if gradient is None]
+    assert unused == (['backbone.cls_token'] if cfg.get('find_unused_parameters') else [])  # mmpretrain's XCiT
+    assert all(torch.isfinite(gradient).all() for key, gradient in trained.items() if key not in unused)
 
     model.eval()
     samples = model.test_step(make_batch(model))
