@@ -54,7 +54,8 @@ def check_pretrained(cfg: Config) -> None:
     """Checks that the pretrained weights that training starts from are where the config says.
 
     Raises:
-        UsageError: If a file is missing; says which, who publishes it, and how to do without.
+        UsageError: If a file is missing; says which, who publishes it, and how to do without. Or if ``load_from`` holds
+            no weights, or something that could run.
     """
     parts = list(dicts(cfg.model))
     paths = [cfg.get('load_from'), *(part.get('pretrained') for part in parts),
@@ -66,6 +67,8 @@ def check_pretrained(cfg: Config) -> None:
             raise UsageError(f'The pretrained weights {path} are missing: get them from '
                              f'{" or ".join(authors) or "where their authors publish them"} and put them there, or '
                              'train from random weights with --from-scratch.')
+    if cfg.get('load_from') and '://' not in cfg.load_from:
+        read_checkpoint(cfg.load_from)
 
 
 def check_checkpoint(path: str, of_training: bool = False) -> None:

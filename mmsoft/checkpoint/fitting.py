@@ -57,6 +57,8 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
 def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> None:
     """Compares the sizes of the stages that are in the file and in the backbone."""
     found, built, arch = _read_arch(state_dict), _read_arch(backbone.state_dict()), backbone.arch
+    if not set(found) <= set(built):
+        raise CheckpointError(f'{filename} lacks tensors that tell the size of its network; it is damaged, get it again.')
     differing = [name for name in found if not (_agree(found[name], built[name]) or found[name] == arch[name])]
     if not differing:
         return

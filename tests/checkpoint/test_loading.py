@@ -265,6 +265,13 @@ def test_damaged_tensors_end_with_one_sentence(tmp_path, change, message):
         load_pretrained(SOFT(FOUR_STAGES), saved(tmp_path / 'x.pth', published))
 
 
+def test_a_file_whose_size_cannot_be_told_is_damaged(tmp_path):
+    published = weights_of(SOFT(FOUR_STAGES))
+    del published['block1.0.att.norm1.weight']
+    with pytest.raises(CheckpointError, match='lacks tensors that tell the size'):
+        load_pretrained(SOFT(FOUR_STAGES), saved(tmp_path / 'x.pth', published))
+
+
 def test_a_checkpoint_is_of_the_model(tmp_path):
     model, path = SOFT(SMALL, out_indices=(0, 1)), str(tmp_path / 'x.pth')
     weights = model.state_dict()
