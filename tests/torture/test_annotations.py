@@ -55,7 +55,7 @@ def write_config(folder, form, extra=''):
     name, text = FORMS[form]
     text = text.replace('ROOT', str(folder / 'data')).replace('ARCH', ARCH)
     (folder / 'base.py').write_text(f"_base_ = '{ROOT}/configs/{name}.py'\n{text}")
-    (folder / 'config.py').write_text(f"_base_ = 'base.py'\n{extra}\n")
+    (folder / 'config.py').write_text(extra if '_base_' in extra else f"_base_ = 'base.py'\n{extra}\n")
     return str(folder / 'config.py')
 
 
