@@ -1,9 +1,15 @@
-"""Training, testing, prediction and the showcase as functions; the command lines in tools/ are their thin skin."""
+"""What the command lines in tools/ do, as functions: training, testing, prediction, export and the showcase."""
 from importlib import import_module
 from typing import List
 
 # Imported when first asked for, so that the command lines can say what is wrong with a host library.
-_LAZY = dict(train='launch', test='launch', showcase='launch', predict='inference', visualize='inference')
+_LAZY = dict(
+    train='launch',
+    test='launch',
+    showcase='launch',
+    predict='inference',
+    visualize='inference',
+    export='deployment.run')
 
 __all__ = [*_LAZY]
 

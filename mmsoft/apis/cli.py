@@ -140,7 +140,7 @@ def predict() -> bool:
     """Predicts what is in pictures, and draws it: boxes, masks, semantic segmentation or classes."""
     parser = ArgumentParser(description=predict.__doc__)
     parser.add_argument('config', help='config file')
-    parser.add_argument('checkpoint', help='weights of the model')
+    parser.add_argument('checkpoint', help='weights of the model, or what tools/export.py made of them')
     parser.add_argument('source', metavar='IMAGE_OR_FOLDER', help='a picture, or a folder of them with its subfolders')
     parser.add_argument('--out-dir', required=True, help='folder for the results; nothing there is overwritten')
     parser.add_argument('--device', help='cpu, cuda:0, … (default: the best there is)')
@@ -172,6 +172,21 @@ def visualize() -> bool:
     options = _read(parser)
     from . import inference
     return bool(inference.visualize(**options))
+
+
+@tool()
+def export() -> None:
+    """Exports a classifier, segmenter or detector whole, to ONNX or as a program of torch.export."""
+    parser = ArgumentParser(description=export.__doc__)
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='weights of the model')
+    parser.add_argument('--to', choices=['onnx', 'torch'], default='onnx', help='format (default: onnx)')
+    parser.add_argument('--out', required=True, help='file to write, .onnx or .pt2')
+    parser.add_argument('--size', metavar='HxW', help='the one size of images to take (default: any)')
+    parser.add_argument('--force', action='store_true', help='replace OUT if it exists')
+    options = _read(parser)
+    from .deployment import run
+    print(run.export(**options))
 
 
 @tool()

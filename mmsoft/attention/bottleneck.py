@@ -1,6 +1,6 @@
 """Bottleneck tokens of SOFT: how the n queries become m."""
 from functools import partial
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmsoft.layers.resample import pooling_matrix, resample
 from mmsoft.layers.token_map import to_tokens
+from mmsoft.ops.tracing import exporting, least, most
 from mmsoft.utils import OptionError
 from mmsoft.utils.choices import check_choice
 
@@ -45,32 +46,41 @@ class BottleneckTokens(BaseModule):
 
     def forward(self, q: Tensor) -> Tensor:
         """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
-        (bottom, row_stride), (right, column_stride) = map(self._cover, q.shape[-2:])
-        stride = (row_stride, column_stride)
-        if bottom or right:
+        windows, stride = zip(*map(self._cover, q.shape[-2:]))
+        bottom, right = ((n - 1) * step + self.ratio - extent for n, step, extent in zip(windows, stride, q.shape[-2:]))
+        if exporting():
+            q, stride = self._apart(q, windows, stride), (self.ratio, self.ratio)
+        elif bottom or right:
             q = F.pad(q, (0, right, 0, bottom), mode='replicate')
         if self.conv is not None:
             tokens = F.conv2d(q, self.conv.weight, stride=stride)
         else:
             tokens = self.sample(q, self.ratio, stride, self.training)
-        if self.size is not None and max(tokens.shape[-2:]) > self.size:
-            tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[-2:]))
+        if self.size is not None and (exporting() or max(tokens.shape[-2:]) > self.size):
+            tokens = resample(tokens, *(pooling_matrix(n, least(n, self.size), tokens) for n in tokens.shape[-2:]))
         return self.act(self.norm(to_tokens(tokens)))
 
     def grid(self, hw: Tuple[int, int]) -> Tuple[int, int]:
         """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
         (bottom, row_stride), (right, column_stride) = map(self._cover, hw)
-        rows, columns = ((extent - self.ratio) // stride + 1
-                         for extent, stride in ((hw[0] + bottom, row_stride), (hw[1] + right, column_stride)))
+        rows, columns = (self._cover(extent)[0] for extent in hw)
         return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
 
     def _cover(self, extent: int) -> Tuple[int, int]:
-        """Padding and stride with which the windows reach every token of one side."""
-        whole = extent + -extent % self.ratio
-        stride = self.ratio
+        """Number and stride of windows that reach every token of one side."""
+        windows, stride = (extent - 1) // self.ratio + 1, self.ratio
         if self.size is not None:
-            stride = max(1, min(stride, (whole - self.ratio) // max(self.size - 1, 1)))
-        return whole + (self.ratio - whole) % stride - extent, stride
+            beyond = (windows - 1) * self.ratio
+            stride = most(1, least(stride, beyond // max(self.size - 1, 1)))
+            windows = (beyond + stride - 1) // stride + 1
+        return windows, stride
+
+    def _apart(self, q: Tensor, windows: Sequence[int], strides: Sequence[int]) -> Tensor:
+        """The padded map, its windows side by side also where they overlap: the strides of a graph are fixed."""
+        for dim, n, stride in zip((2, 3), windows, strides):
+            token = torch.arange(n, device=q.device)[:, None] * stride + torch.arange(self.ratio, device=q.device)
+            q = q.index_select(dim, token.flatten().clamp(max=q.size(dim) - 1))
+        return q
 
 
 def _average(q: Tensor, ratio: int, stride, training: bool) -> Tensor:

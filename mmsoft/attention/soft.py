@@ -63,13 +63,14 @@ class SOFTAttention(Attention):
         q_heads, v_heads = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, v))
         q_heads = q_heads.contiguous()  # a head's map in one piece, for its convolution
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
-        bottleneck = self.bottleneck(q_map).unflatten(0, (x.size(0), self.num_heads))
+        bottleneck = self.bottleneck(q_map)
+        bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
         out = self.product(q_heads, bottleneck, v_heads, **self.options).transpose(1, 2).flatten(2)
         local = self._convolve(v[:, extra:], hw)
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _convolve(self, v: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
-        channels = v.size(2)
+        channels = self.proj.in_features
         filters = self.conv.weight.unsqueeze(1).expand(-1, channels // self.num_heads, -1, -1, -1).flatten(0, 1)
         return to_tokens(F.conv2d(to_map(v, hw), filters, padding=self.conv.padding, groups=channels))

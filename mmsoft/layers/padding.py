@@ -5,11 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmsoft.ops.tracing import exporting
+
 
 def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     """Pads images of shape (B, C, H, W) with zeros at the right and bottom until ``divisor`` divides both sides."""
-    bottom, right = -x.size(2) % divisor, -x.size(3) % divisor
-    return F.pad(x, (0, right, 0, bottom)) if bottom or right else x
+    bottom, right = (((side - 1) // divisor + 1) * divisor - side for side in x.shape[2:])
+    return F.pad(x, (0, right, 0, bottom)) if exporting() or bottom or right else x
 
 
 def image_extent(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ def to_map(tokens: Tensor, hw: Tuple[int, int]) -> Tensor:
     Of a single image, ``transpose(1, 2).unflatten(2, hw)`` has a batch stride that PyTorch takes for another format:
     each convolution would then copy the map.
     """
-    return tokens.unflatten(1, hw).permute(0, 3, 1, 2)
+    return tokens.reshape(tokens.size(0), *hw, tokens.size(2)).permute(0, 3, 1, 2)
 
 
 def to_tokens(x: Tensor) -> Tensor:

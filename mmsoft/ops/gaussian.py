@@ -113,7 +113,7 @@ def _backend(x: Tensor, y: Tensor, b: Tensor) -> ModuleType:
 def _centred(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
     """Both token sets around the mean of the smaller one."""
     few = (y if y.size(-2) <= x.size(-2) else x).detach()
-    center = few.sum(-2, keepdim=True) / max(1, few.size(-2))
+    center = few.mean(-2, keepdim=True) if few.size(-2) > 0 else few.sum(-2, keepdim=True)
     return x - center, y - center
 
 

@@ -81,16 +81,18 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     if method not in INVERSE_METHODS:
         raise ValueError(f'unknown inverse method {method!r}; choose one of {", ".join(INVERSE_METHODS)}')
     alpha = alpha.detach()
+    m, lead = matrix.size(-1), matrix.shape[:-2]
+    groups = math.prod(lead)
+    alpha = alpha.expand(*lead, 1, 1).reshape(groups, 1, 1)
+    matrix, columns = matrix.reshape(groups, m, m), y.reshape(groups, m, y.size(-1))
     if exporting():
         fixed = matrix.detach()
-        inverse = newton_inverse(fixed, alpha, iterations)
-        out = inverse @ y
-        # Its value is out; its differential is the exact inverse's, as everywhere, not the iteration's.
-        return out - inverse @ ((matrix - fixed) @ out) if matrix.requires_grad else out
-    m, lead = matrix.size(-1), matrix.shape[:-2]
+        inverse, = _iterate(fixed, alpha, iterations)
+        out = exact_product(inverse, columns)
+        if matrix.requires_grad:  # its value is out; its differential is the exact inverse's, not the iteration's
+            out = out - exact_product(inverse, exact_product(matrix - fixed, out))
+        return out.reshape(y.shape)
     method = _choose(method, m, iterations)
-    alpha = alpha.expand(*lead, 1, 1).reshape(lead.numel(), 1, 1)
-    matrix, columns = matrix.reshape(lead.numel(), m, m), y.reshape(lead.numel(), m, y.size(-1))
     return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
 
 

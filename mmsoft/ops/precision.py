@@ -94,7 +94,9 @@ def _eleven_bits(x: Tensor) -> Tensor:
 def autocasts(device_type: str) -> bool:
     """Whether autocast is on for a kind of device."""
     if hasattr(torch.amp, 'is_autocast_available'):  # since torch 2.4
-        return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+        # Compilers do not follow the question whether there is autocast, which is asked where they need not.
+        known = device_type in ('cpu', 'cuda') or torch.amp.is_autocast_available(device_type)
+        return known and torch.is_autocast_enabled(device_type)
     return device_type == 'cpu' and torch.is_autocast_cpu_enabled() or (
         device_type == 'cuda' and torch.is_autocast_enabled())
 

@@ -1,5 +1,10 @@
 """Whether a graph is being made that other programs shall run."""
+from typing import Callable, Union
+
 import torch
+from torch import Tensor
+
+Size = Union[int, Tensor]
 
 
 def exporting() -> bool:
@@ -16,3 +21,20 @@ def exporting() -> bool:
         if hasattr(compiler, question):
             return getattr(compiler, question)()
     return False
+
+
+def least(a: Size, b: Size) -> Size:
+    """``min`` of two sizes, worked out anew in each run of a graph."""
+    return _extreme(a, b, torch.minimum, torch.sym_min, min)
+
+
+def most(a: Size, b: Size) -> Size:
+    """``max`` of two sizes, worked out anew in each run of a graph."""
+    return _extreme(a, b, torch.maximum, torch.sym_max, max)
+
+
+def _extreme(a: Size, b: Size, of_tensors: Callable, of_symbols: Callable, of_numbers: Callable) -> Size:
+    """A size is a tensor to TorchScript's recorder, a symbol to that of torch.export, and a number otherwise."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return of_tensors(torch.as_tensor(a), torch.as_tensor(b))
+    return (of_symbols if isinstance(a, torch.SymInt) or isinstance(b, torch.SymInt) else of_numbers)(a, b)

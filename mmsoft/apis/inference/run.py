@@ -17,6 +17,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 from mmsoft.utils.errors import on_one_line
 from mmsoft.utils.files import whole_or_none
+from ..deployment.formats import is_exported
 from ..preflight import check_checkpoint
 from ..work_dir import room_in
 from .images import SUFFIXES, find_images, label_names, read_image
@@ -42,7 +43,7 @@ def predict(config: str,
 
     Args:
         config (str): Config of a detector, segmenter or classifier.
-        checkpoint (str): Its weights.
+        checkpoint (str): Its weights, or a file that ``tools/export.py`` made of them, which runs on the CPU.
         source (str): A picture, or a folder of them.
         out_dir (str): Where the results go; nothing that is already there is overwritten.
         device (str, optional): ``'cpu'``, ``'cuda:0'``, …; the best there is by default.
@@ -64,7 +65,8 @@ def predict(config: str,
     if batch_size < 1 or not 0 <= (opacity or 0) <= 1:
         raise UsageError('--batch-size is 1 or more, and --opacity between 0 and 1.')
     out_dir = Path(out_dir)
-    check_checkpoint(checkpoint)
+    if not is_exported(checkpoint):
+        check_checkpoint(checkpoint)
     cfg = load_config(config)
     if slide:
         if cfg.default_scope != 'mmseg':
@@ -152,14 +154,17 @@ def _skipping(path: Path, why: str, broken: List[Path]) -> Iterator[None]:
 
 
 def build_task(cfg: Config, checkpoint: str, *options) -> Task:
-    """The :class:`Task` of a config, with its options, after a look whether the checkpoint is its model's.
+    """The :class:`Task` of a config, with its options, of a checkpoint or an exported file that is its model's.
 
     Raises:
         UsageError: If it is not.
     """
     module, name = TASKS[cfg.default_scope].split('.')
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer leaves the one of an earlier prediction
-    task = getattr(import_module(f'{__package__}.{module}'), name)(cfg, checkpoint, *options)
+    make = getattr(import_module(f'{__package__}.{module}'), name)
+    if is_exported(checkpoint):
+        return import_module(f'{__package__}.exported').exported_task(make, cfg, checkpoint, *options)
+    task = make(cfg, checkpoint, *options)
     check_model(task.inferencer.model, checkpoint)
     return task
 

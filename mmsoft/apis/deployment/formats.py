@@ -1,0 +1,137 @@
+"""Exported files: written and read, with what a program must know to use them."""
+import io
+import json
+import warnings
+import zipfile
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from mmsoft.utils import UsageError
+from mmsoft.utils.files import atomic_write
+
+SUFFIXES = dict(onnx='.onnx', torch='.pt2')
+KEY = 'mmsoft'
+"""Where the description is: an entry of an ONNX file's metadata, an extra file of one of torch.export."""
+OPSET = 17
+AXES = {0: 'batch', 2: 'height', 3: 'width'}
+"""Dimensions of images that may be free."""
+SIDE_DIVISOR = 32
+"""Of the free sides in a torch.export file: torch 2.5 cannot reason of all lengths. ONNX files have none."""
+
+
+def is_exported(path: str) -> bool:
+    """Whether a file is an exported model by its name."""
+    return Path(path).suffix in SUFFIXES.values()
+
+
+def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], description: Dict[str, Any],
+          path: Path) -> None:
+    """Exports a model.
+
+    Args:
+        kind (str): Key of :data:`SUFFIXES`.
+        graph (nn.Module): Takes the tensors that ``graph.inputs`` names and returns those of ``graph.outputs``.
+        example (tuple[Tensor]): Its arguments, the first of them images.
+        free (Sequence[int]): Dimensions of the images that are others in other calls.
+        description (dict): What is kept beside the model, as JSON.
+        path (Path): File to write.
+
+    Raises:
+        UsageError: If a package is missing.
+    """
+    text = json.dumps(description, ensure_ascii=False)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # of what the recorder cannot know to be the same at every size
+        if kind == 'torch':
+            if not hasattr(torch, 'export'):
+                raise UsageError('torch.export came with torch 2.1; update torch, or export to ONNX.')
+            program = torch.export.export(graph, example, dynamic_shapes=_shapes(graph, free), strict=False)
+            with atomic_write(path) as file:
+                torch.export.save(program, file, extra_files={KEY: text})
+            return
+        onnx = _package('onnx', 'Writing ONNX')
+        # By TorchScript, which records sizes of any kind; the other exporter goes by way of torch.export.
+        recorder = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
+        contents = io.BytesIO()
+        torch.onnx.export(
+            graph, example, contents, opset_version=OPSET, input_names=list(graph.inputs),
+            output_names=list(graph.outputs), dynamic_axes=dict(images={dim: AXES[dim] for dim in free}), **recorder)
+    model = onnx.load_model_from_string(contents.getvalue())
+    onnx.helper.set_model_props(model, {KEY: text})
+    with atomic_write(path) as file:
+        file.write(model.SerializeToString())
+
+
+def read(path: str) -> Tuple[Callable[..., Tuple[Tensor, ...]], Dict[str, Any]]:
+    """Reads an exported file; nothing in it is run that is not a tensor operation.
+
+    Args:
+        path (str): File that :func:`write` made.
+
+    Returns:
+        tuple: The model, which takes and returns tensors on the CPU, and its description.
+
+    Raises:
+        UsageError: If it is no such file, or a package is missing.
+    """
+    if not Path(path).is_file():
+        raise UsageError(f'There is no exported model {path}; tools/export.py makes them.')
+    read_one = _read_onnx if path.endswith('.onnx') else _read_torch
+    try:
+        run, text = read_one(path)
+    except UsageError:
+        raise
+    except Exception as error:  # a runtime's own
+        raise UsageError(f'{path} cannot be read as an exported model: {str(error).splitlines()[0]}') from error
+    if not text:
+        raise UsageError(f'{path} was not made by tools/export.py, which writes down what pictures it takes.')
+    return run, json.loads(text)
+
+
+def _read_onnx(path: str) -> Tuple[Callable, Optional[str]]:
+    onnxruntime = _package('onnxruntime', f'Running {path}')
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+
+    def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
+        feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
+        return tuple(map(torch.from_numpy, session.run(None, feed)))
+
+    return run, session.get_modelmeta().custom_metadata_map.get(KEY)
+
+
+def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith('.pt'):  # torch.export.load would run what is pickled there
+                torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+    files = {KEY: ''}
+    module = torch.export.load(path, extra_files=files).module()
+
+    def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
+        with torch.no_grad():
+            out = module(*tensors)
+        return out if isinstance(out, tuple) else (out, )
+
+    return run, files[KEY]
+
+
+def _shapes(graph: nn.Module, free: Sequence[int]) -> Tuple[Optional[dict], ...]:
+    """The free dimensions in the words of torch.export."""
+    dims = {0: torch.export.Dim(AXES[0], min=1, max=256)}
+    dims.update({dim: SIDE_DIVISOR * torch.export.Dim(f'{AXES[dim]}_part', min=1, max=256) for dim in (2, 3)})
+    return ({dim: dims[dim] for dim in free}, *(None for _ in graph.inputs[1:]))
+
+
+def _package(name: str, purpose: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f'{purpose} needs the package {name}, which is not installed: pip install {name}') from error

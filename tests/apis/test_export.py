@@ -1,0 +1,184 @@
+"""tools/export.py: whole models of every task, and predictions from their files equal to PyTorch's."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from mmsoft.apis import export, predict
+from mmsoft.datasets.demo import retarget
+from mmsoft.utils.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)
+FPN = dict(neck=dict(in_channels=[32] * 4))
+MODELS_OF = {
+    'soft_tiny_in1k': dict(head=dict(in_channels=32)),
+    'upernet_soft_small_160k': dict(
+        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)),
+    'retinanet_soft_tiny_1x': FPN,
+    'atss_soft_small_3x': FPN,
+    'gfl_soft_small_3x': FPN,
+    'mask_rcnn_soft_tiny_1x': FPN,
+    'cascade_mask_rcnn_soft_small_3x': FPN,
+    'sparse_rcnn_soft_small_3x': FPN,
+}
+SLOW = ('cascade_mask_rcnn_soft_small_3x', )
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """Writes a tiny version of a config, and random weights for it, once for each name."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            torch.manual_seed(0)
+            folder = tmp_path_factory.mktemp(name)
+            cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
+            cfg.merge_from_dict(dict(model=MODELS_OF[name]))
+            cfg.model.backbone.arch = NANO
+            test = cfg.model.get('test_cfg') or {}
+            if test.get('rpn'):
+                test.rpn.update(nms_pre=50, max_per_img=40)
+            (test.get('rcnn') or test).update(score_thr=1e-3, max_per_img=8)
+            cfg.dump(folder / 'config.py')
+            init_default_scope(cfg.default_scope)
+            model = cfg.model
+            if cfg.default_scope == 'mmpretrain':
+                model = dict(model, data_preprocessor=cfg.data_preprocessor)
+            meta = dict(dataset_meta=dict(cfg.test_dataloader.dataset.get('metainfo', {})))
+            torch.save(dict(state_dict=MODELS.build(model).state_dict(), meta=meta), folder / 'weights.pth')
+            made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Two pictures of different shape that the pipelines scale and pad."""
+    folder = tmp_path / 'pictures'
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name, shape in (('a.png', (60, 84)), ('b.png', (64, 48))):
+        coarse = rng.integers(0, 255, (6, 7, 3), dtype=np.uint8)
+        cv2.imwrite(str(folder / name), cv2.resize(coarse, shape[::-1], interpolation=cv2.INTER_CUBIC))
+    return folder
+
+
+def assert_alike(one, other):
+    """Equal but for rounding, in JSON of any depth."""
+    assert type(one) is type(other)
+    if isinstance(one, (dict, list)):
+        assert len(one) == len(other)
+        for key in one if isinstance(one, dict) else range(len(one)):
+            assert_alike(one[key], other[key])
+    else:
+        assert one == (pytest.approx(other, abs=2e-3) if isinstance(one, float) else other)
+
+
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODELS_OF
+    if not name.startswith('sparse')
+])
+def test_predictions_are_pytorchs(name, trained, pictures, tmp_path):
+    config, weights = trained(name)
+    file = str(tmp_path / 'model.onnx')
+    assert 'any size' in export(config, weights, file)
+    drawn = {}
+    for checkpoint in (weights, file):
+        out = tmp_path / Path(checkpoint).stem
+        assert predict(config, checkpoint, str(pictures), str(out), 'cpu', save_pred=True) == []
+        drawn[checkpoint] = {path.relative_to(out): path for path in sorted(out.rglob('*')) if path.is_file()}
+    assert list(drawn[weights]) == list(drawn[file])
+    for one, other in zip(drawn[weights].values(), drawn[file].values()):
+        if one.suffix == '.json':
+            content = json.loads(one.read_text())
+            assert_alike(content, json.loads(other.read_text()))
+            assert content
+        else:
+            assert (cv2.imread(str(one)) == cv2.imread(str(other))).all()
+
+
+def test_the_file_says_what_it_takes(trained, tmp_path, capsys):
+    config, weights = trained('retinanet_soft_tiny_1x')
+    file = str(tmp_path / 'model.onnx')
+    export(config, weights, file, size='64x96')
+    session = onnxruntime.InferenceSession(file)
+    described = json.loads(session.get_modelmeta().custom_metadata_map['mmsoft'])
+    assert described['task'] == 'detection' and described['channel_order'] == 'RGB'
+    assert described['mean'] == [123.675, 116.28, 103.53] and described['std'] == [58.395, 57.12, 57.375]
+    assert described['pad_divisor'] == 32 and described['size'] == [64, 96]
+    assert described['pipeline'][0]['type'] == 'Resize' and described['pipeline'][0]['keep_ratio'] is True
+    assert described['dataset_meta']['classes'] and described['dataset_meta']['palette']
+    boxes, scores, labels = session.run(
+        None, dict(images=np.zeros((1, 3, 64, 96), np.float32), image_size=np.array([60, 90])))
+    assert boxes.shape == (8, 4) and scores.shape == labels.shape == (8, )
+    assert boxes[:, 0::2].max() <= 90 and boxes[:, 1::2].max() <= 60
+    picture = _picture(tmp_path)
+    assert predict(config, file, str(picture), str(tmp_path / 'out')) == [picture]
+    assert 'takes images of 64x96, and the config makes one of' in capsys.readouterr().err
+
+
+def _picture(folder):
+    cv2.imwrite(str(folder / 'one.png'), np.full((80, 80, 3), 128, np.uint8))
+    return folder / 'one.png'
+
+
+@pytest.mark.parametrize('options, message', [
+    (dict(out='model.pth'), 'should end with .onnx'),
+    (dict(out='there.onnx'), 'there.onnx exists; add --force'),
+    (dict(out='nowhere/model.onnx'), 'no folder'),
+    (dict(size='big'), '--size big is no height and width'),
+    (dict(size='8x64'), '--size 8x64'),
+    (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
+    (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN is not exported'),
+])
+def test_wrong_input_is_one_sentence(options, message, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('there.onnx').write_text('mine')
+    config, weights = trained(options.pop('name', 'soft_tiny_in1k'))
+    with pytest.raises(UsageError, match=message):
+        export(**dict(dict(config=config, checkpoint=weights, out='model.onnx'), **options))
+    assert Path('there.onnx').read_text() == 'mine' and list(tmp_path.iterdir()) == [tmp_path / 'there.onnx']
+
+
+def test_strange_files_are_one_sentence(trained, tmp_path, monkeypatch):
+    config, weights = trained('soft_tiny_in1k')
+    picture = str(_picture(tmp_path))
+
+    def refused(file, message):
+        with pytest.raises(UsageError, match=message):
+            predict(config, str(file), picture, str(tmp_path / 'out'))
+
+    refused(tmp_path / 'none.onnx', 'no exported model')
+    for suffix in ('.onnx', '.pt2'):
+        (tmp_path / f'text{suffix}').write_text('text')
+        refused(tmp_path / f'text{suffix}', 'cannot be read as an exported model')
+    file = tmp_path / 'model.onnx'
+    export(config, weights, str(file))
+    other = Config.fromfile(config)
+    other.data_preprocessor.mean = [0., 0., 0.]
+    other.dump(tmp_path / 'other.py')
+    config = str(tmp_path / 'other.py')
+    refused(file, 'its mean is')
+    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
+    refused(file, 'needs the package onnxruntime')
+
+
+def test_the_tool(trained, tmp_path):
+    config, weights = trained('soft_tiny_in1k')
+    file = tmp_path / 'model.onnx'
+    command = [sys.executable, str(ROOT / 'tools/export.py'), config, weights, '--out', str(file)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0 and 'model.onnx: classification of images of any size' in run.stdout
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 2 and 'exists; add --force' in run.stderr and 'Traceback' not in run.stderr

@@ -1,0 +1,110 @@
+"""Every body and neck out of Python: ONNX, torch.export and torch.compile, at sizes other than the recorded one."""
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.apis.deployment import formats
+from mmsoft.necks import RescalePyramid
+
+SOFT_NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1])
+PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
+XCIT = dict(PLAIN, patch_size=16)
+CVT = dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1, 1, 1])
+BODIES = {
+    'soft': lambda: SOFT(SOFT_NANO, attention_norm=False),
+    'soft-norm': lambda: SOFT(SOFT_NANO, with_cls_token=True),
+    'soft-norm-fixed': lambda: SOFT(SOFT_NANO, bottleneck_size=3),
+    'soft-norm-pooled': lambda: SOFT(SOFT_NANO, sampling='avg_pool'),
+    'xcit': lambda: SimAXCiT(XCIT, out_indices=(0, 1), with_cls_token=True),
+    'xcit-masked': lambda: SimAXCiT(XCIT, out_indices=(0, 1), mask_padding=True),
+    'deit': lambda: SimADeiT(PLAIN, out_indices=(0, 1), img_size=64, out_type='cls_token'),
+    'deit-softmax': lambda: SimADeiT(PLAIN, out_indices=1, img_size=64, attention=dict(type='SoftmaxAttention')),
+    'cvt': lambda: SimACvT(CVT, with_cls_token=True),
+    'neck': lambda: nn.Sequential(SimADeiT(PLAIN, out_indices=1), RescalePyramid(32)),
+}
+every_body = pytest.mark.parametrize('name', BODIES)
+
+
+class Flat(nn.Module):
+    """A body whose outputs are a tuple of tensors with names."""
+
+    inputs = ('images', )
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+        self.outputs = [f'out{i}' for i in range(len(self(torch.rand(1, 3, 64, 64))))]
+
+    def forward(self, images):
+        outs = []
+        for out in self.body(images):
+            outs += out if isinstance(out, tuple) else [out]
+        return tuple(outs)
+
+
+def body(name):
+    flat = Flat(BODIES[name]())
+    for parameter in flat.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=parameter[0].numel()**-0.5)  # nothing may vanish beside the rest
+    for norm in flat.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.normal_(norm.running_mean, std=0.1)
+            nn.init.uniform_(norm.running_var, 0.5, 1.5)
+    return flat.eval()
+
+
+def check(model, run, sizes):
+    for size in sizes:
+        images = torch.randn(size[0], 3, *size[1:])
+        with torch.no_grad():
+            want = model(images)
+        got = run(images)
+        assert len(got) == len(want)
+        for one, other in zip(got, want):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@every_body
+def test_onnx_at_any_size(name, tmp_path):
+    model, path = body(name), tmp_path / 'body.onnx'
+    formats.write('onnx', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path)
+    run, description = formats.read(str(path))
+    assert description == dict(any='thing')
+    check(model, run, [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47)])
+
+
+def short(name):
+    """The body, of SOFT its first stage, as symbols cost a second a product."""
+    model = body(name)
+    if name.startswith('soft'):
+        model.body = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0, bottleneck_size=3).eval()
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['soft-norm-fixed', 'xcit', 'cvt'])
+def test_torch_export_at_any_multiple_of_32(name, tmp_path):
+    model, path = short(name), tmp_path / 'body.pt2'
+    formats.write('torch', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path)
+    run, description = formats.read(str(path))
+    assert description == dict(any='thing')
+    check(model, run, [(2, 64, 96), (1, 128, 64), (3, 224, 320)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['soft-norm-fixed', 'deit', 'cvt'])
+def test_compiles_to_one_graph(name):
+    model = short(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend='aot_eager', fullgraph=True)
+    images, grads = torch.randn(2, 3, 64, 96), []
+    for run in (model, compiled):
+        model.zero_grad()
+        sum(out.square().mean() for out in run(images)).backward()
+        grads.append(torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]))
+    assert (grads[0] - grads[1]).norm() < 1e-4 * grads[0].norm()
+    check(model, torch.no_grad()(compiled), [(2, 64, 96)])
