@@ -39,7 +39,7 @@ def test_nothing_is_exported_by_itself():
 @pytest.mark.parametrize('strict', [True, False])
 @every_operator
 def test_export_for_any_size(operator, sizes, strict):
-    many, few = torch.export.Dim('tokens', min=2), torch.export.Dim('landmarks', min=2)
+    many, few = torch.export.Dim('tokens', min=4), torch.export.Dim('landmarks', min=2)  # torch 2.13 sets 2 apart
     shapes = [{2: few if size == 9 else many} for size in sizes]
     program = torch.export.export(Module(operator), inputs(*sizes), dynamic_shapes=(tuple(shapes), ), strict=strict)
     if not strict:
