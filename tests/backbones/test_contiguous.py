@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
-from mmcv import ops
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
@@ -14,6 +13,7 @@ from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.necks import RescalePyramid
 from mmsoft.utils.config import without_pretrained
 
+ops = pytest.importorskip('mmcv.ops')
 CONFIGS = Path(__file__).parents[2] / 'configs'
 TWO_STAGE = sorted(path.stem for path in CONFIGS.glob('*rcnn*.py') if 'shapes' not in path.stem)
 XCIT = dict(embed_dims=32, num_heads=2, depth=2, patch_size=8)
