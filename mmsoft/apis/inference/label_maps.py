@@ -100,6 +100,7 @@ def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable]
         above[:, :, :rest.size(2), left:right] = rest
         before = sums[..., right - left:].clone()
         labels[:, top:lower, left:right] = done.argmax(1)
+        del sums, done, rest  # before the network wants memory for the next window
     return labels
 
 
