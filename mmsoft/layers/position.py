@@ -1,6 +1,6 @@
 """Position embeddings on the grid of the current input."""
 import math
-from typing import Optional, Tuple, Union
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -32,17 +32,18 @@ class FourierPositionEncoding(BaseModule):
 
     def forward(self, hw: Tuple[int, int], extent: Optional[Tensor] = None) -> Tensor:
         """Encoding of a grid, shape (H' · W', C), or (B, H' · W', C) for grids of which (B, 2) ``extent`` is used."""
-        rows, columns = hw if extent is None else extent.unsqueeze(2).unbind(1)
+        rows, columns = (None, None) if extent is None else extent.unsqueeze(2).unbind(1)
         weight_y, weight_x = self.proj.weight.flatten(1).chunk(2, dim=1)
         y = F.linear(self._waves(hw[0], rows), weight_y, self.proj.bias)
         x = F.linear(self._waves(hw[1], columns), weight_x)
         return (y.unsqueeze(-2) + x.unsqueeze(-3)).flatten(-3, -2)
 
-    def _waves(self, length: int, extent: Union[int, Tensor]) -> Tensor:
+    def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
         """Sine and cosine in turn, shape (length, num_feats), or (B, length, num_feats) for (B, 1) ``extent``."""
         weight = self.proj.weight
         exact = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
-        phase = torch.arange(1, length + 1, **exact) / (extent + 1e-6) * (2 * math.pi)
+        place = torch.arange(1, length + 1, **exact)
+        phase = place / ((place[-1:] if extent is None else extent) + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 

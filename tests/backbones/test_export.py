@@ -96,7 +96,7 @@ def test_torch_export_at_any_multiple_of_32(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['soft-norm-fixed', 'deit', 'cvt'])
+@pytest.mark.parametrize('name', ['soft-norm-fixed', 'xcit', 'deit', 'cvt'])
 def test_compiles_to_one_graph(name):
     model = short(name)
     torch._dynamo.reset()
