@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-torch.set_num_threads(min(2, torch.get_num_threads()))
+torch.set_num_threads(1 if 'PYTEST_XDIST_WORKER' in os.environ else min(2, torch.get_num_threads()))
 os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
 
 with warnings.catch_warnings(record=True):  # torch has one here that passes pytest's filters
