@@ -15,9 +15,9 @@ from mmsoft.layers import ConvQKV, extent_mask
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
-# Of the registered attentions, all that answer every token.
-NAMES = sorted(name for name, made in MODELS.module_dict.items()
-               if issubclass(made, Attention) and not made.for_class_token)
+# Of the package's attentions, all that answer every token.
+NAMES = sorted(name for name, made in MODELS.module_dict.items() if issubclass(made, Attention)
+               and not made.for_class_token and made.__module__.startswith('mmsoft.attention'))
 BODIES = {
     'soft': lambda **kwargs: SOFT(dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), **kwargs),
     'soft_all_stages': lambda attention, **kwargs: SOFT(

@@ -7,6 +7,7 @@ from torch import nn
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.apis.deployment import formats
 from mmsoft.necks import RescalePyramid
+from mmsoft.utils import UsageError
 
 SOFT_NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1])
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
@@ -86,13 +87,24 @@ def short(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['soft-norm-fixed', 'xcit', 'cvt'])
+@pytest.mark.parametrize('name', ['xcit', 'cvt'])
 def test_torch_export_at_any_multiple_of_32(name, tmp_path):
     model, path = short(name), tmp_path / 'body.pt2'
     formats.write('torch', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path)
     run, description = formats.read(str(path))
     assert description == dict(any='thing')
     check(model, run, [(2, 64, 96), (1, 128, 64), (3, 224, 320)])
+
+
+@pytest.mark.slow
+def test_torch_export_is_right_or_refused(tmp_path):
+    model, path = short('soft-norm-fixed'), tmp_path / 'body.pt2'
+    try:
+        formats.write('torch', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), {}, path)
+    except UsageError as error:
+        assert '--size HxW' in str(error) and not path.exists()
+    else:
+        check(model, formats.read(str(path))[0], [(2, 64, 96), (1, 128, 64), (3, 224, 320)])
 
 
 @pytest.mark.slow

@@ -43,7 +43,8 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         path (Path): File to write.
 
     Raises:
-        UsageError: If a package is missing.
+        UsageError: If a package is missing, or if torch.export records a graph that is wrong at another size, as torch
+            2.5 does of SOFT's bottleneck of fixed size: of two sizes it takes the one that is less in the example.
     """
     text = json.dumps(description, ensure_ascii=False)
     with torch.no_grad(), warnings.catch_warnings():
@@ -52,8 +53,13 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
             if not hasattr(torch, 'export'):
                 raise UsageError('torch.export came with torch 2.1; update torch, or export to ONNX.')
             program = torch.export.export(graph, example, dynamic_shapes=_shapes(graph, free), strict=False)
+            contents = io.BytesIO()
+            torch.export.save(program, contents, extra_files={KEY: text})
+            if 2 in free and not _holds(contents, graph, example):
+                raise UsageError(f'torch {torch.__version__} does not record this model for images of any size; give '
+                                 '--size HxW, or export to ONNX, which takes any.')
             with atomic_write(path) as file:
-                torch.export.save(program, file, extra_files={KEY: text})
+                file.write(contents.getvalue())
             return
         onnx = _package('onnx', 'Writing ONNX')
         # By TorchScript, which records sizes of any kind; the other exporter goes by way of torch.export.
@@ -121,6 +127,24 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
         return out if isinstance(out, tuple) else (out, )
 
     return run, files[KEY]
+
+
+def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...]) -> bool:
+    """Whether a file of torch.export can be read, and is the model at sizes beside the example's as well."""
+    batch, channels, height, width = example[0].shape
+    contents.seek(0)
+    try:
+        read = torch.export.load(contents).module()
+        for sides in ((64, 96), (2 * height, 2 * width)):
+            images = torch.rand(batch, channels, *sides)
+            got, want = (outs if isinstance(outs, tuple) else (outs, )
+                         for outs in (read(images, *example[1:]), graph(images, *example[1:])))
+            if not all(one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-3)
+                       for one, other in zip(got, want)):
+                return False
+    except Exception:  # of a reader that does not understand what its writer wrote
+        return False
+    return True
 
 
 def _shapes(graph: nn.Module, free: Sequence[int]) -> Tuple[Optional[dict], ...]:
