@@ -174,7 +174,7 @@ choose_python
 if [ "$(probe $VENV/bin/python | cut -d' ' -f1)" != "$VERSION" ] || [ "$(cat $STAMPS/created 2>/dev/null)" != "$PWD" ]; then
     check_venv_tools
     ! compiled || check_compiler
-    say "creating $VENV with Python $VERSION; the whole setup takes about 10 minutes the first time"
+    say "creating $VENV with Python $VERSION; the whole setup takes 5 to 10 minutes the first time"
     create_venv
 fi
 ! compiled || [ -e "$(stamp mmcv "$PINS" $R/build.txt)" ] || check_compiler
