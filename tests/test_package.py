@@ -1,5 +1,6 @@
 """What `import mmsoft` does and says, and what the setup script says before it downloads anything."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -288,6 +289,21 @@ def test_setup_says_at_which_step_it_is(tmp_path):
     printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
     assert printed == ['mmsoft setup: step 1 of 6: torch', 'mmsoft setup: step 3 of 6: libraries']
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_setup_takes_the_torch_that_torchvision_was_built_for(tmp_path):
+    """Not the CPU build, where pip finds one of torch alone."""
+    functions = '/^say()/p; /^die()/p; /^install_torch() {/,/^}/p'
+    variables = f'VENV={tmp_path} R=requirements PINS=requirements/stacks/latest.txt'
+    pip = f'pip_install() {{ echo pip "$@"; [[ $* != torch===* ]] || touch {tmp_path}/fits; }}'
+    (tmp_path / 'bin').mkdir()
+    (tmp_path / 'bin/python').write_text(f'#!{shutil.which("bash")}\n[ -e {tmp_path}/fits ]\n')
+    (tmp_path / 'bin/python').chmod(0o755)
+    script = f'source <(sed -n "{functions}" tools/setup_env.sh); {variables}; {pip}; install_torch; install_torch'
+    printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
+    chosen = 'pip -r requirements/build.txt torch torchvision numpy'
+    assert printed[0] == printed[3] == chosen and len(printed) == 4
+    assert printed[1].startswith('mmsoft setup: torchvision does not load') and re.fullmatch(r'pip torch===[\d.]+', printed[2])
 
 
 def made_by_setup() -> bool:

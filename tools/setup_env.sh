@@ -103,7 +103,14 @@ forget_interrupted() {
     done
 }
 
-install_torch() { pip_install -r $R/build.txt torch torchvision numpy; }
+# torch's CPU build, where pip finds it, counts as newer than the index's own, which torchvision's operators are built for.
+install_torch() {
+    pip_install -r $R/build.txt torch torchvision numpy
+    "$VENV/bin/python" -c 'import torchvision' 2>/dev/null && return
+    say "torchvision does not load beside the build of torch that pip chose; taking the one without a local version"
+    pip_install "torch===$(sed -n 's/^torch==//p' "$PINS")"
+    "$VENV/bin/python" -c 'import torchvision' || die "torchvision does not load; the lines above say why."
+}
 
 # Prints the flags of everything that is compiled: Python's own, which newer setuptools leave out beside CFLAGS, and
 # without debug symbols, which would take half of the time.
