@@ -13,7 +13,7 @@ from mmsoft.analysis.evidence.recipe import make_config
 from mmsoft.analysis.evidence.rows import Run
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import METAINFO, ensure_shapes
-from mmsoft.datasets.shapes_formats import coco_path
+from mmsoft.datasets.shapes_formats import INSTANCES
 
 
 def misread(feats):
@@ -83,7 +83,7 @@ def shapes(tmp_path_factory):
     root = tmp_path_factory.mktemp('shapes') / 'shapes'
     ensure_shapes(root, train=48, val=16, portraits=640, size=96, portrait_size=48)
     for split in ('train', 'val'):
-        one_class(root / coco_path(split))
+        one_class(root / INSTANCES[split])
     return root
 
 

@@ -5,4 +5,4 @@ from pathlib import Path
 from mmsoft.apis.cli import run_module
 
 if __name__ == '__main__':
-    sys.exit(run_module('mmsoft.analysis.zoo_command', Path(__file__).parent.parent))
+    sys.exit(run_module('mmsoft.analysis.zoo', Path(__file__).parent.parent))

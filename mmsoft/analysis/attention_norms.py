@@ -1,5 +1,7 @@
 """Spectral norms of SOFT's attention, which attention normalisation is to keep from growing with the image."""
+from contextlib import ExitStack
 from typing import Callable, List
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +25,12 @@ def attention_norms(network: nn.Module, images: Tensor) -> List[float]:
         list[float]: For each stage with such attention, the mean over images, blocks and heads.
     """
     norms: List[List[float]] = [[] for _ in network.stages]
-    attentions = [(attn, attn.product, seen) for stage, seen in zip(network.stages, norms) for attn in stage.modules()
-                  if isinstance(attn, SOFTAttention)]
-    for attn, product, seen in attentions:
-        attn.product = _measured(product, seen)
-    try:
+    with ExitStack() as patches:
+        for stage, seen in zip(network.stages, norms):
+            for attn in stage.modules():
+                if isinstance(attn, SOFTAttention):
+                    patches.enter_context(mock.patch.object(attn, 'product', _measured(attn.product, seen)))
         network(images)
-    finally:
-        for attn, product, _ in attentions:
-            attn.product = product
     return [sum(seen) / len(seen) for seen in norms if seen]
 
 

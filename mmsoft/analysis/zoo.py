@@ -1,17 +1,23 @@
-"""Parameters and FLOPs of the configs beside what the papers print of them, and the papers' scores."""
+"""Parameters and FLOPs of the configs beside what the papers print of them, and the papers' scores: ``tools/zoo.py``."""
+import argparse
+import sys
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from mmengine.config import Config
 from mmengine.fileio import load
+from mmengine.hub import get_config
+from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from mmsoft.utils.config import without_pretrained
+from mmsoft.apis.cli import command_line
+from mmsoft.utils import UsageError
+from mmsoft.utils.config import load_config, without_pretrained
 from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
@@ -64,53 +70,15 @@ def measure(cfg: Config, shape: Optional[Tuple[int, int]] = None, flops: bool = 
         shape (tuple[int, int], optional): Rows and columns of the image; None takes what papers count at.
         flops (bool): Whether to count FLOPs, which means to run the model once.
     """
-    model, shape = build(cfg), shape or SHAPES[cfg.default_scope]
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    if not flops:
-        return Size(parameters)
-    counted = count_flops(_Tensors(model, cfg.default_scope, shape), torch.randn(1, 3, *shape))
-    return Size(parameters, sum(counted.values()) - counted[INVERSE], counted[KERNEL], counted[INVERSE])
-
-
-def size_table(sizes: Dict[str, Tuple[Tuple[int, int], Size]], published: Dict[str, dict]) -> str:
-    """A Markdown table.
-
-    Args:
-        sizes (dict[str, tuple]): By a config's name the image's rows and columns, and the model's size.
-        published (dict[str, dict]): See :func:`published_models`.
-    """
-    header = ('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products', 'the paper\'s',
-              'the inverse')
-    rows = []
-    for name, ((height, width), size) in sizes.items():
-        figures = published.get(name, {})
-        rows.append((name, f'{width}×{height}', f'{size.parameters / 1e6:.2f}', _in(1e6, figures.get('Parameters')),
-                     _in(1e9, size.flops), _in(1e9, size.kernel), _in(1e9, figures.get('FLOPs')),
-                     _in(1e9, size.inverse)))
-    return _table(header, rows)
-
-
-def score_tables(published: Dict[str, dict]) -> str:
-    """One Markdown table for each task, of all models that the papers give a score.
-
-    Args:
-        published (dict[str, dict]): See :func:`published_models`.
-    """
-    tables = []
-    for names in SCORES:
-        rows = [(name, *(model['Scores'].get(score, '–') for score in names), model['Printed In'])
-                for name, model in sorted(published.items()) if names[0] in model['Scores']]
-        if rows:
-            tables.append(_table(('config', *names, 'printed in'), rows))
-    return '\n\n'.join(tables)
-
-
-def build(cfg: Config) -> nn.Module:
-    """A config's model with random weights, ready to run on a CPU."""
     init_default_scope(cfg.default_scope)
     model = revert_sync_batchnorm(MODELS.build(without_pretrained(cfg).model))
     model.init_weights()
-    return model.eval()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if not flops:
+        return Size(parameters)
+    shape = shape or SHAPES[cfg.default_scope]
+    counted = count_flops(_Tensors(model, cfg.default_scope, shape), torch.randn(1, 3, *shape))
+    return Size(parameters, sum(counted.values()) - counted[INVERSE], counted[KERNEL], counted[INVERSE])
 
 
 class _Tensors(nn.Module):
@@ -135,16 +103,90 @@ class _Tensors(nn.Module):
 
 def _empty_sample(shape: Tuple[int, int]):
     from mmdet.structures import DetDataSample
-    names = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')
-    sample = DetDataSample(metainfo={name: shape for name in names})
+    sample = DetDataSample(metainfo=dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape))
     sample.gt_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
     return sample
 
 
-def _in(unit: float, number: Optional[float]) -> str:
-    return f'{number / unit:.4g}' if number else '–'
+def score_tables(published: Dict[str, dict]) -> str:
+    """One Markdown table for each task, of all models that the papers give a score, see :func:`published_models`."""
+    tables = []
+    for names in SCORES:
+        rows = [(name, *(model['Scores'].get(score, '–') for score in names), model['Printed In'])
+                for name, model in sorted(published.items()) if names[0] in model['Scores']]
+        if rows:
+            tables.append(_table(('config', *names, 'printed in'), rows))
+    return '\n\n'.join(tables)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence]) -> str:
-    rows: List[Sequence] = list(rows)
+def _size_row(name: str, shape: Tuple[int, int], size: Size, published: dict) -> Sequence[str]:
+
+    def figure(number: Optional[float], unit: float) -> str:
+        return f'{number / unit:.4g}' if number else '–'
+
+    height, width = shape
+    return (name, f'{width}×{height}', f'{size.parameters / 1e6:.2f}', figure(published.get('Parameters'), 1e6),
+            figure(size.flops, 1e9), figure(size.kernel, 1e9), figure(published.get('FLOPs'), 1e9),
+            figure(size.inverse, 1e9))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     return tabulate(rows, header, tablefmt='github', disable_numparse=True)
+
+
+def print_tables(root: Path, names: List[str], backbones: bool, shape: Optional[Tuple[int, int]], no_flops: bool,
+                 scores: bool) -> None:
+    """Prints the tables of what :func:`parse_args` chooses, and on stderr what is being counted.
+
+    Raises:
+        UsageError: If no config has such a name, or the image is too small.
+    """
+    if shape and min(shape) < 32:
+        raise UsageError('--shape needs 32 rows and columns at least.')
+    published = published_models(root / 'model-index.yml')
+    chosen = [path for path in sorted((root / 'configs').glob('*.py'))
+              if (not names or any(name in path.stem for name in names)) and
+              (not backbones or path.stem.endswith('_in1k'))]
+    hosts = {name: _host_config(name) for name in names if '::' in name}
+    if not chosen and not hosts:
+        raise UsageError(f'No config is called {" or ".join(names)}; they are in {root / "configs"}.')
+    if scores:
+        print(score_tables({path.stem: published[path.stem] for path in chosen if path.stem in published}))
+        return
+    MMLogger.get_instance('zoo', log_level='ERROR')  # of what mmengine says of initial weights
+    rows = []
+    for name in [*(path.stem for path in chosen), *hosts]:
+        print(f'{name} …', file=sys.stderr, flush=True)
+        cfg = hosts.get(name) or load_config(str(root / f'configs/{name}.py'))
+        size = measure(cfg, shape, not no_flops)
+        rows.append(_size_row(name, shape or SHAPES[cfg.default_scope], size, published.get(name, {})))
+    print(_table(('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products',
+                  'the paper\'s', 'the inverse'), rows))
+
+
+def _host_config(name: str) -> Config:
+    try:
+        return get_config(name)
+    except Exception as error:  # whatever mmengine says of a package or a file that is not there
+        raise UsageError(f'{name} is no config of an installed host ({error}).') from error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description='Prints parameters and FLOPs of the configs beside the papers\' figures, as a Markdown table.')
+    parser.add_argument('names', nargs='*', metavar='NAME',
+                        help='configs whose name contains this, as in mask_rcnn, or a config of a host, as in '
+                        'mmdet::atss/atss_r50_fpn_1x_coco.py (default: all of ours)')
+    parser.add_argument('--backbones', action='store_true', help='classifiers alone: a backbone and a linear map')
+    parser.add_argument('--shape', nargs=2, type=int, metavar=('H', 'W'),
+                        help='image (default: what the papers count at, 800 1280 for detectors, 512 512 for '
+                        'segmenters, 224 224 for classifiers)')
+    parser.add_argument('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
+    parser.add_argument('--scores', action='store_true', help='the papers\' scores alone')
+    return parser.parse_args()
+
+
+def main(root: Path) -> int:
+    """Runs the command line in a folder with ``configs/`` and ``model-index.yml``, and returns its exit code."""
+    options = vars(parse_args())
+    return command_line(lambda: print_tables(root, **options), 'Interrupted.')

@@ -14,13 +14,7 @@ TTA_MODELS = dict(
 
 
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
-    """Has the test draw every picture.
-
-    Args:
-        cfg: A whole config; it is changed.
-        show: Whether to open a window.
-        show_dir: Folder for the pictures, or None to save none.
-        wait_time: Seconds for which the window shows a picture.
+    """Changes a config so that the test draws every picture, in a window for so many seconds or to a folder.
 
     Raises:
         UsageError: If the config has no hook that draws.
@@ -40,17 +34,8 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
         hook.update(enable=True, interval=1, out_dir=show_dir)
 
 
-def _flipped(pipeline: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """A test pipeline that ends in two versions of the picture: as it is, and mirrored."""
-    *before, pack = pipeline
-    if 'meta_keys' in pack:
-        pack = dict(pack, meta_keys=(*pack['meta_keys'], 'flip', 'flip_direction'))
-    flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
-    return [*before, dict(type='TestTimeAug', transforms=[flips, [pack]])]
-
-
 def augment_test(cfg: Config) -> None:
-    """Has the test merge predictions over several versions of a picture.
+    """Changes a config so that the test merges predictions over several versions of a picture.
 
     Takes the config's ``tta_model`` and ``tta_pipeline``, or else the host's usual model and a horizontal flip.
     """
@@ -61,12 +46,17 @@ def augment_test(cfg: Config) -> None:
             dataset['pipeline'] = cfg.get('tta_pipeline') or _flipped(dataset['pipeline'])
 
 
-def save_predictions(cfg: Config, out: str) -> None:
-    """Has the test save what the model predicts.
+def _flipped(pipeline: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """A test pipeline that ends in two versions of the picture: as it is, and mirrored."""
+    *before, pack = pipeline
+    if 'meta_keys' in pack:
+        pack = dict(pack, meta_keys=(*pack['meta_keys'], 'flip', 'flip_direction'))
+    flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
+    return [*before, dict(type='TestTimeAug', transforms=[flips, [pack]])]
 
-    Args:
-        cfg: A whole config; it is changed.
-        out: A .pkl file for the predictions; or, for semantic segmentation, a folder for label maps.
+
+def save_predictions(cfg: Config, out: str) -> None:
+    """Changes a config so that the test saves predictions: to a .pkl file, or label maps of segmentation to a folder.
 
     Raises:
         UsageError: If the path fits neither.

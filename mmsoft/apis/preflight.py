@@ -30,11 +30,7 @@ def _files(dataset: Dict[str, Any]) -> List[str]:
 
 
 def check_data(cfg: Config, *loaders: str) -> None:
-    """Checks that the files of the data sets, and those that the evaluation compares with, are where the config says.
-
-    Args:
-        cfg: A whole config.
-        *loaders: Names of the loaders that will be used.
+    """Checks that the files of loaders' data sets, and those that evaluation compares with, are where the config says.
 
     Raises:
         UsageError: If one is missing; says which, how to point elsewhere, and how to do without.
@@ -72,11 +68,7 @@ def check_pretrained(cfg: Config) -> None:
 
 
 def check_checkpoint(path: str, of_training: bool = False) -> None:
-    """Checks that a checkpoint exists and holds weights and nothing that could run.
-
-    Args:
-        path: The file.
-        of_training: Whether training shall go on from it.
+    """Checks that a checkpoint exists and holds nothing that could run, and if need be what training goes on from.
 
     Raises:
         UsageError: If it does not.
@@ -94,13 +86,11 @@ def check_checkpoint(path: str, of_training: bool = False) -> None:
 def explained(run: Callable) -> Callable:
     """Makes what goes wrong with a config, before its first iteration, an error of its user's.
 
-    Whatever the hosts raise while they build is a sentence on the config; ``python -X dev`` shows where it came from.
+    Whatever the hosts raise while they build becomes a UsageError, a sentence on the config; ``python -X dev`` shows
+    where it came from.
 
     Args:
         run: Takes the path of a config as its first argument.
-
-    Returns:
-        The same function, which raises UsageError instead.
     """
 
     @wraps(run)

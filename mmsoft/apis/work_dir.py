@@ -16,15 +16,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 @contextmanager
 def room_in(folder: str, remedy: str) -> Iterator[None]:
-    """Inside, files that cannot be written are said in a sentence.
-
-    Args:
-        folder: Where they are.
-        remedy: What to do then.
-
-    Raises:
-        UsageError: If there is no room, or no permission.
-    """
+    """Inside, a UsageError says which file of a folder cannot be written for want of room or permission, and a remedy."""
     try:
         yield
     except OSError as error:
@@ -36,11 +28,7 @@ def room_in(folder: str, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def alone_in(work_dir: str, launcher: str = 'none') -> Iterator[None]:
-    """Inside, no other training writes to a folder, and what cannot be written is said in a sentence.
-
-    Args:
-        work_dir: The folder, which is made.
-        launcher: How the processes of this training were started; the first of them keeps others out.
+    """Inside, no other training writes to a folder, which is made; the first process of a launcher keeps others out.
 
     Raises:
         UsageError: If another training writes there, or if the folder cannot be written to.

@@ -2,7 +2,7 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple, Union
+from typing import Dict, Iterable, List, Mapping, Optional, Pattern, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -79,11 +79,10 @@ class Family:
         """
         published = {}
         for name, tensor in state_dict.items():
-            for rule in self._table:
-                match = _match(rule.ours, name)
-                if match:
-                    for pattern, part in zip(rule.published, _split(name, tensor, list(rule.published.values()))):
-                        published[_fill(pattern, match)] = part
+            for modules, ours in self._table:
+                if _rename(name, ours, ours):
+                    parts = _split(name, tensor, list(modules.values()))
+                    published.update((_rename(name, ours, theirs), part) for theirs, part in zip(modules, parts))
                     break
             else:
                 published[name] = tensor
@@ -91,22 +90,17 @@ class Family:
 
     def _renamed(self, name: str) -> Tuple[str, int, int]:
         """Our name of a published tensor, which part of ours it is, and of how many."""
-        for rule in self._table:
-            for part, pattern in enumerate(rule.published):
-                match = _match(pattern, name)
-                if match:
-                    return _fill(rule.ours, match), part, len(rule.published)
+        for modules, ours in self._table:
+            for part, theirs in enumerate(modules):
+                renamed = _rename(name, theirs, ours)
+                if renamed:
+                    return renamed, part, len(modules)
         return name, 0, 1
 
     @cached_property
-    def _table(self) -> List['_Rule']:
-        rules = [(published, BACKBONE + ours) for published, ours in self.rules] + [('head', 'head.fc')]
-        return [_Rule({theirs: 1} if isinstance(theirs, str) else theirs, ours) for theirs, ours in rules]
-
-
-class _Rule(NamedTuple):
-    published: Mapping[str, int]
-    ours: str
+    def _table(self) -> List[Tuple[Mapping[str, int], str]]:
+        rules = [*((published, BACKBONE + ours) for published, ours in self.rules), ('head', 'head.fc')]
+        return [({published: 1} if isinstance(published, str) else published, ours) for published, ours in rules]
 
 
 def _joined(name: str, parts: Mapping[int, Tensor]) -> Tensor:
@@ -126,19 +120,12 @@ def _split(name: str, tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:
     return tensor.split([len(tensor) * share // sum(shares) for share in shares])
 
 
-def _match(pattern: str, name: str) -> Optional[List[str]]:
-    """The numbers that ``*`` stands for and what follows, if a module or parameter ``pattern`` covers ``name``."""
-    match = _regex(pattern).fullmatch(name)
-    return match and list(match.groups(default=''))
+def _rename(name: str, module: str, other: str) -> Optional[str]:
+    """What a parameter of ``module`` is called in ``other``, of which ``*`` is the same number; None if it has no such."""
+    match = _regex(module).fullmatch(name)
+    return match and (other.replace('*', '{}') + '{}').format(*match.groups(default=''))
 
 
 @lru_cache(maxsize=None)
-def _regex(pattern: str) -> Pattern:
-    return re.compile(re.escape(pattern).replace(r'\*', r'(\d+)') + r'(\.[a-z_]+)?')
-
-
-def _fill(pattern: str, match: List[str]) -> str:
-    *numbers, leaf = match
-    for number in numbers:
-        pattern = pattern.replace('*', number, 1)
-    return pattern + leaf
+def _regex(module: str) -> Pattern:
+    return re.compile(re.escape(module).replace(r'\*', r'(\d+)') + r'(\.[a-z_]+)?')

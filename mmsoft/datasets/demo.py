@@ -10,14 +10,13 @@ from mmengine.config import Config
 
 from ..utils import UsageError
 from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, map_dicts, type_name, without_pretrained
-from .shapes import DEFAULT_ROOT, METAINFO, SEMANTIC_METAINFO
-from .shapes_formats import coco_path, image_folder, label_folder, portrait_folder
+from .shapes import CLASSES, DEFAULT_ROOT, STUFF, shapes_dataset
+from .shapes_formats import INSTANCES
 
 SCENES, EPOCHS = 128, 2
 SHORT_EDGE = dict(mmdet=192, mmseg=192)  # classifiers keep theirs, because many are made for one size
 BATCH_SIZE = dict(mmdet=4, mmseg=4, mmpretrain=8)
 QUERIES = 100  # more than a scene has objects; some models pick that many positions of a small feature map
-CLASSES = dict(mmdet=METAINFO, mmseg=SEMANTIC_METAINFO, mmpretrain=METAINFO)
 METRICS = dict(
     mmdet=dict(type='CocoMetric', metric='bbox'),
     mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
@@ -77,7 +76,7 @@ def retarget(cfg: Config,
         cfg[name] = shrink(_loader(cfg[name], scope, root, 'train' if name.startswith('train') else 'val'), factor)
     for name in filter(cfg.get, EVALUATORS):
         cfg[name] = _evaluator(cfg[name], scope, root)
-    count = len(CLASSES[scope]['classes'])
+    count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     cfg.model = with_counts(cfg.model, count)
     for part in filter(cfg.model.get, ('data_preprocessor', 'test_cfg')):
         cfg.model[part] = shrink(cfg.model[part], factor)
@@ -88,18 +87,6 @@ def retarget(cfg: Config,
     if cfg.get('train_dataloader'):
         _shorten(cfg, max_epochs, max_iters)
     return cfg
-
-
-def _dataset(scope: str, root: str, split: str) -> Dict[str, Any]:
-    """A split of the shapes in the form that a host reads."""
-    if scope == 'mmdet':
-        files = dict(type='CocoDataset', ann_file=coco_path(split), data_prefix=dict(img=image_folder(split)))
-    elif scope == 'mmseg':
-        files = dict(type='BaseSegDataset', reduce_zero_label=True,
-                     data_prefix=dict(img_path=image_folder(split), seg_map_path=label_folder(split)))
-    else:
-        files = dict(type='CustomDataset', data_prefix=portrait_folder(split))
-    return dict(files, data_root=root, indices=SCENES, metainfo=CLASSES[scope])
 
 
 def _loader(loader: Dict[str, Any], scope: str, root: str, split: str) -> Dict[str, Any]:
@@ -115,7 +102,7 @@ def _loader(loader: Dict[str, Any], scope: str, root: str, split: str) -> Dict[s
         kept = {key: part[key] for key in KEPT if key in part}
         if 'pipeline' in kept and not any(type_name(one).startswith('LoadImage') for one in kept['pipeline']):
             kept['pipeline'] = [dict(type='LoadImageFromFile'), *kept['pipeline']]  # the original held its pictures
-        return dict(kept, **_dataset(scope, root, split))
+        return dict(kept, **shapes_dataset(scope, root, split), indices=SCENES)
 
     loader = map_dicts(loader, visit)
     loader.pop('prefetch_factor', None)
@@ -129,7 +116,7 @@ def _evaluator(evaluator: Any, scope: str, root: str) -> List[Dict[str, Any]]:
     kept = [dict(one) for one in evaluators if type_name(one) in KEPT_METRICS] or [dict(METRICS[scope])]
     for one in kept:
         if type_name(one) == 'CocoMetric':
-            one.update(ann_file=f'{root}/{coco_path("val")}', format_only=False, outfile_prefix=None)
+            one.update(ann_file=f'{root}/{INSTANCES["val"]}', format_only=False, outfile_prefix=None)
     return kept
 
 

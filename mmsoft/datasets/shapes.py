@@ -19,6 +19,7 @@ import numpy as np
 from filelock import FileLock
 from mmengine.logging import print_log
 
+from ..apis.cli import command_line
 from ..utils import UsageError
 from ..utils.files import atomic_write
 from . import shapes_formats as formats
@@ -101,6 +102,18 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
     return root
 
 
+def shapes_dataset(scope: str, root: str, split: str) -> Dict[str, Any]:
+    """The config of a split, ``'train'`` or ``'val'``, in the form that a host reads."""
+    files = dict(
+        mmdet=dict(
+            type='CocoDataset', ann_file=formats.INSTANCES[split], data_prefix=dict(img=formats.IMAGES[split])),
+        mmseg=dict(
+            type='BaseSegDataset', reduce_zero_label=True,
+            data_prefix=dict(img_path=formats.IMAGES[split], seg_map_path=formats.LABELS[split])),
+        mmpretrain=dict(type='CustomDataset', data_prefix=formats.PORTRAITS[split]))[scope]
+    return dict(files, data_root=root, metainfo=SEMANTIC_METAINFO if scope == 'mmseg' else METAINFO)
+
+
 def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
     """Generates the data set's files.
 
@@ -125,14 +138,14 @@ def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
             documents = []
             for index, drawn in enumerate(pool.imap(partial(scene, stream), range(count))):
                 documents.append(formats.coco_scene(f'{index:06d}.jpg', drawn))
-                yield f'{formats.image_folder(split)}/{index:06d}.jpg', formats.jpeg(drawn.image)
-                yield f'{formats.label_folder(split)}/{index:06d}.png', formats.png(drawn.semantic)
-            yield formats.coco_path(split), formats.coco_document(documents, CLASSES)
+                yield f'{formats.IMAGES[split]}/{index:06d}.jpg', formats.jpeg(drawn.image)
+                yield f'{formats.LABELS[split]}/{index:06d}.png', formats.png(drawn.semantic)
+            yield formats.INSTANCES[split], formats.coco_document(documents, CLASSES)
         portraits = dict(train=parameters.portraits, val=parameters.portraits // 4)
         for stream, (split, count) in enumerate(portraits.items(), start=2):
             for index, drawn in enumerate(pool.imap(partial(portrait, stream), range(count))):
                 name = CLASSES[index % len(CLASSES)]
-                yield f'{formats.portrait_folder(split)}/{name}/{index:06d}.jpg', formats.jpeg(drawn.image)
+                yield f'{formats.PORTRAITS[split]}/{name}/{index:06d}.jpg', formats.jpeg(drawn.image)
 
 
 def _read_manifest(root: Path) -> Dict[str, Any]:
@@ -200,12 +213,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         option = '--' + name.replace('_', '-')
         parser.add_argument(option, type=int, default=argparse.SUPPRESS, help=f'default: {default}')
     options = vars(parser.parse_args(arguments))
-    try:
-        ensure_shapes(**options)
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return command_line(lambda: ensure_shapes(**options))
 
 
 if __name__ == '__main__':

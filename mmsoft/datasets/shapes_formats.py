@@ -15,27 +15,11 @@ import numpy as np
 
 from .shapes_scene import Scene
 
-_ADE20K = dict(train='training', val='validation')
-
-
-def image_folder(split: str) -> str:
-    """Where the pictures of a split, ``train`` or ``val``, are below the root."""
-    return f'images/{_ADE20K[split]}'
-
-
-def label_folder(split: str) -> str:
-    """Where the semantic labels of a split are below the root."""
-    return f'annotations/{_ADE20K[split]}'
-
-
-def coco_path(split: str) -> str:
-    """Where the instances of a split are below the root."""
-    return f'annotations/{split}.json'
-
-
-def portrait_folder(split: str) -> str:
-    """Where the pictures of single objects of a split are below the root, in a folder for each class."""
-    return f'imagenet/{split}'
+# Where the files of a split are below the root.
+IMAGES = dict(train='images/training', val='images/validation')
+INSTANCES = dict(train='annotations/train.json', val='annotations/val.json')
+LABELS = dict(train='annotations/training', val='annotations/validation')
+PORTRAITS = dict(train='imagenet/train', val='imagenet/val')
 
 
 def jpeg(image: np.ndarray) -> bytes:

@@ -135,10 +135,10 @@ def test_the_page_says_what_was_missed(tmp_path):
     ours, host = Run('mask_rcnn', 'soft_norm'), Run('mask_rcnn', 'pvt')
     found = {'box AP50': .84, 'box AP': .5, 'mask AP50': .81, 'mask AP': .5}
     results = {ours.name: result(ours, **found), host.name: result(host, **{**found, 'box AP50': .9})}
-    lines = list(remarks(dict(mask_rcnn=Row(ours, host, 'It is short.')), results))
+    lines = list(remarks(dict(mask_rcnn=Row(ours, host)), results))
     assert lines == [
         '`mask_rcnn`: box AP50 0.840; the bar is 0.85, **missed**.', '`mask_rcnn`: mask AP50 0.810; the bar is 0.80.',
-        "`mask_rcnn` is 0.06 of box AP50 behind the host's. It is short."
+        "`mask_rcnn` is 0.06 of box AP50 behind the host's."
     ]
     page = write_report(results, dict.fromkeys((*found, 'mIoU', 'top-1'), .1), tmp_path, tmp_path).read_text()
     assert '0.840 / 0.900' in page and '**missed**' in page

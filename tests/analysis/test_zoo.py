@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mmsoft.analysis.zoo import measure, published_models, score_tables
-from mmsoft.analysis.zoo_command import main
+from mmsoft.analysis.zoo import main, measure, published_models, score_tables
 from mmsoft.utils.config import load_config
 
 ROOT = Path(__file__).parents[2]

@@ -39,7 +39,7 @@ class TestCoco:
 
     @pytest.fixture
     def coco(self, root, split):
-        return COCO(root / shapes_formats.coco_path(split))
+        return COCO(root / shapes_formats.INSTANCES[split])
 
     def test_annotations_are_valid(self, coco):
         for annotation in coco.loadAnns(coco.getAnnIds()):
@@ -68,7 +68,7 @@ class TestCoco:
     def test_masks_agree_with_the_semantic_labels(self, coco, root, split):
         for annotation in coco.anns.values():
             name = coco.imgs[annotation['image_id']]['file_name'].replace('.jpg', '.png')
-            labels = cv2.imread(str(root / shapes_formats.label_folder(split) / name), cv2.IMREAD_UNCHANGED)
+            labels = cv2.imread(str(root / shapes_formats.LABELS[split] / name), cv2.IMREAD_UNCHANGED)
             assert (labels[coco.annToMask(annotation) > 0] == annotation['category_id']).all()
 
 
@@ -91,10 +91,10 @@ def test_polygons_and_run_lengths_are_exact(mask):
 
 def test_hue_hints_at_the_class_and_does_not_decide(root):
     """Whoever names each object by the typical hue that is nearest to its own is wrong for many."""
-    coco = COCO(root / shapes_formats.coco_path('train'))
+    coco = COCO(root / shapes_formats.INSTANCES['train'])
     right = []
     for annotation in coco.anns.values():
-        image = cv2.imread(str(root / shapes_formats.image_folder('train') /
+        image = cv2.imread(str(root / shapes_formats.IMAGES['train'] /
                                coco.imgs[annotation['image_id']]['file_name']))
         colour = image[coco.annToMask(annotation) > 0].mean(0)
         hue = cv2.cvtColor(np.float32([[colour]]) / 255, cv2.COLOR_BGR2HSV)[0, 0, 0] / 360
@@ -113,11 +113,11 @@ class TestHostLoaders:
             dict(
                 type='CocoDataset',
                 data_root=str(root),
-                ann_file=shapes_formats.coco_path(split),
-                data_prefix=dict(img=shapes_formats.image_folder(split)),
+                ann_file=shapes_formats.INSTANCES[split],
+                data_prefix=dict(img=shapes_formats.IMAGES[split]),
                 metainfo=METAINFO,
                 pipeline=pipeline))
-        coco = COCO(root / shapes_formats.coco_path(split))
+        coco = COCO(root / shapes_formats.INSTANCES[split])
         assert len(dataset) == len(coco.imgs)
         samples = [dataset[index] for index in range(len(dataset))]
         assert sum(len(sample['gt_bboxes']) for sample in samples) == len(coco.anns)
@@ -135,7 +135,7 @@ class TestHostLoaders:
                 type='BaseSegDataset',
                 data_root=str(root),
                 data_prefix=dict(
-                    img_path=shapes_formats.image_folder(split), seg_map_path=shapes_formats.label_folder(split)),
+                    img_path=shapes_formats.IMAGES[split], seg_map_path=shapes_formats.LABELS[split]),
                 reduce_zero_label=True,
                 metainfo=SEMANTIC_METAINFO,
                 pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]))
@@ -152,7 +152,7 @@ class TestHostLoaders:
             dict(
                 type='CustomDataset',
                 data_root=str(root),
-                data_prefix=shapes_formats.portrait_folder(split),
+                data_prefix=shapes_formats.PORTRAITS[split],
                 metainfo=METAINFO,
                 pipeline=[dict(type='LoadImageFromFile')]))
         assert np.bincount(dataset.get_gt_labels()).tolist() == [count // len(CLASSES)] * len(CLASSES)

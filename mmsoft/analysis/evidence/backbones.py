@@ -23,6 +23,7 @@ class Backbone(NamedTuple):
 
 
 DIMS, HEADS, DEPTHS = [32, 64, 128, 192], [1, 2, 4, 6], [1, 2, 2, 1]
+PLAIN = dict(embed_dims=96, num_heads=4, depth=4)
 
 
 def _soft(title: str, attention_norm: bool) -> Backbone:
@@ -31,16 +32,16 @@ def _soft(title: str, attention_norm: bool) -> Backbone:
     return Backbone(title, DIMS, cfg, dict(out_type='cls_token'))
 
 
+def _sima_cvt() -> Backbone:
+    arch = dict(embed_dims=DIMS[:3], num_heads=HEADS[:3], depths=[1, 2, 4])
+    return Backbone('SimA-CvT', DIMS[:3], dict(type='mmsoft.SimACvT', arch=arch), dict(out_type='cls_token'))
+
+
 def _pvt(stages: int) -> Backbone:
     """PVTv2 of SOFT's sizes. It always has four stages; one that is not asked for is as small as can be."""
-    cfg = dict(
-        type='mmdet.PyramidVisionTransformerV2',
-        embed_dims=DIMS[0],
-        num_layers=DEPTHS,
-        num_heads=HEADS[:stages] + [1] * (4 - stages),
-        mlp_ratios=[4, 4, 4, 4],
-        drop_path_rate=0.,
-        out_indices=tuple(range(stages)))
+    sizes = dict(embed_dims=DIMS[0], num_layers=DEPTHS, num_heads=HEADS[:stages] + [1] * (4 - stages))
+    cfg = dict(type='mmdet.PyramidVisionTransformerV2', mlp_ratios=[4] * 4, drop_path_rate=0.,
+               out_indices=tuple(range(stages)), **sizes)
     return Backbone('PVTv2', DIMS[:stages], cfg, {})
 
 
@@ -50,69 +51,49 @@ def _resnet(width: int) -> Backbone:
     return Backbone('ResNet-18', [width, 2 * width, 4 * width, 8 * width], cfg, {}, pooled=True)
 
 
-WIDTH, HEAD_COUNT, DEPTH = 96, 4, 4
-
-
-def _xcit(patch_size: int, sima: bool) -> Backbone:
-    title = f'{"SimA-XCiT" if sima else "XCiT"}, patch {patch_size}'
+def _plain(title: str, patch_size: int, cfg: Dict[str, Any], **classifier: Any) -> Backbone:
+    """A body of four blocks, whose maps all have the stride of its patches."""
     rescales = {16: (4, 2, 1, 0.5), 8: (2, 1, 0.5, 0.25)}[patch_size]
-    if sima:
-        arch = dict(
-            embed_dims=WIDTH, num_heads=HEAD_COUNT, depth=DEPTH, patch_size=patch_size, gamma=1., norm_tokens=True)
-        cfg = dict(type='mmsoft.SimAXCiT', arch=arch, out_indices=(0, 1, 2, 3))
-        return Backbone(title, [WIDTH] * 4, cfg, dict(out_type='cls_token'), rescales)
-    cfg = dict(
-        type='mmpretrain.XCiT',
-        embed_dims=WIDTH,
-        num_heads=HEAD_COUNT,
-        depth=DEPTH,
-        patch_size=patch_size,
-        layer_scale_init_value=1.,
-        tokens_norm=True,
-        cls_attn_layers=0,
-        out_indices=(0, 1, 2, 3),
-        out_type='featmap')
-    classifier = dict(cls_attn_layers=2, out_indices=(-1, ), out_type='cls_token')
-    return Backbone(title, [WIDTH] * 4, cfg, classifier, rescales)
+    return Backbone(f'{title}, patch {patch_size}', [PLAIN['embed_dims']] * 4, dict(cfg, out_indices=(0, 1, 2, 3)),
+                    dict(classifier, out_type='cls_token'), rescales)
 
 
-def _deit(sima: bool) -> Backbone:
-    rescales = (2, 1, 0.5, 0.25)
-    if sima:
-        arch = dict(embed_dims=WIDTH, num_heads=HEAD_COUNT, depth=DEPTH)
-        cfg = dict(type='mmsoft.SimADeiT', arch=arch, patch_size=8, img_size=128, out_indices=(0, 1, 2, 3))
-        return Backbone('SimA-DeiT, patch 8', [WIDTH] * 4, cfg, dict(out_type='cls_token', img_size=64), rescales)
-    arch = dict(embed_dims=WIDTH, num_heads=HEAD_COUNT, num_layers=DEPTH, feedforward_channels=4 * WIDTH)
-    cfg = dict(
-        type='mmpretrain.VisionTransformer',
-        arch=arch,
-        patch_size=8,
-        img_size=128,
-        out_indices=(0, 1, 2, 3),
-        out_type='featmap')
-    classifier = dict(out_type='cls_token', out_indices=[DEPTH - 1], img_size=64)
-    return Backbone('DeiT, patch 8', [WIDTH] * 4, cfg, classifier, rescales)
+def _sima_xcit(patch_size: int) -> Backbone:
+    arch = dict(PLAIN, patch_size=patch_size, gamma=1., norm_tokens=True)
+    return _plain('SimA-XCiT', patch_size, dict(type='mmsoft.SimAXCiT', arch=arch))
 
 
-def _sima_cvt() -> Backbone:
-    arch = dict(embed_dims=DIMS[:3], num_heads=HEADS[:3], depths=[1, 2, 4])
-    return Backbone('SimA-CvT', DIMS[:3], dict(type='mmsoft.SimACvT', arch=arch), dict(out_type='cls_token'))
+def _xcit(patch_size: int) -> Backbone:
+    cfg = dict(PLAIN, type='mmpretrain.XCiT', patch_size=patch_size, layer_scale_init_value=1., tokens_norm=True,
+               cls_attn_layers=0, out_type='featmap')
+    return _plain('XCiT', patch_size, cfg, cls_attn_layers=2, out_indices=(-1, ))
+
+
+def _sima_deit() -> Backbone:
+    cfg = dict(type='mmsoft.SimADeiT', arch=PLAIN, patch_size=8, img_size=128)
+    return _plain('SimA-DeiT', 8, cfg, img_size=64)
+
+
+def _deit() -> Backbone:
+    arch = dict(embed_dims=96, num_heads=4, num_layers=4, feedforward_channels=384)
+    cfg = dict(type='mmpretrain.VisionTransformer', arch=arch, patch_size=8, img_size=128, out_type='featmap')
+    return _plain('DeiT', 8, cfg, img_size=64, out_indices=[3])
 
 
 BACKBONES = dict(
     soft=_soft('SOFT', False),
     soft_norm=_soft('SOFT-Norm', True),
-    sima_xcit_p16=_xcit(16, sima=True),
-    sima_xcit_p8=_xcit(8, sima=True),
-    sima_deit=_deit(sima=True),
+    sima_xcit_p16=_sima_xcit(16),
+    sima_xcit_p8=_sima_xcit(8),
+    sima_deit=_sima_deit(),
     sima_cvt=_sima_cvt(),
     pvt=_pvt(4),
     pvt_3=_pvt(3),
     resnet_24=_resnet(24),
     resnet_20=_resnet(20),
-    xcit_p16=_xcit(16, sima=False),
-    xcit_p8=_xcit(8, sima=False),
-    deit=_deit(sima=False),
+    xcit_p16=_xcit(16),
+    xcit_p8=_xcit(8),
+    deit=_deit(),
 )
 
 
@@ -123,11 +104,11 @@ def _variants(body: str, **networks: Tuple[str, Dict[str, Any]]) -> Dict[str, Ba
             for name, (title, options) in networks.items()}
 
 
-def _attention(name: str, **options) -> Dict[str, Any]:
+def _attention(name: str, **options: Any) -> Dict[str, Any]:
     return dict(attention=dict(type=name, **options))
 
 
-def _in_xcit(name: str, **options) -> Dict[str, Any]:
+def _in_xcit(name: str, **options: Any) -> Dict[str, Any]:
     """An attention for the patches, and XCiT's own for the class token."""
     return dict(_attention(name, **options), class_attention=dict(type='SoftmaxClassAttention'))
 
@@ -142,10 +123,8 @@ COMPARED = dict(
         soft_gaussian=('exact Gaussian', _attention('GaussianAttention')),
         soft_gaussian_softmax=('softmax of the exact Gaussian', _attention('GaussianAttention', normalise='softmax')),
         soft_patches=('SOFT-Norm, patches that do not overlap', dict(embedding='patches')),
-        soft_bottleneck_36=('SOFT-Norm, 6×6 bottleneck tokens at most', dict(bottleneck_size=6)),
-        soft_bottleneck_49=('SOFT-Norm, 7×7 bottleneck tokens at most', dict(bottleneck_size=7)),
-        soft_bottleneck_64=('SOFT-Norm, 8×8 bottleneck tokens at most', dict(bottleneck_size=8)),
-        soft_bottleneck_81=('SOFT-Norm, 9×9 bottleneck tokens at most', dict(bottleneck_size=9)),
+        **{f'soft_bottleneck_{side**2}': (f'SOFT-Norm, {side}×{side} bottleneck tokens at most',
+                                          dict(bottleneck_size=side)) for side in (6, 7, 8, 9)},
         soft_avg_pool=('SOFT-Norm, average pooling', dict(sampling='avg_pool')),
         soft_random=('SOFT-Norm, random tokens', dict(sampling='random')),
         soft_biased=('SOFT-Norm, the first tokens', dict(sampling='biased')),

@@ -10,45 +10,33 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmsoft.datasets.shapes import CLASSES, STUFF
-from mmsoft.datasets.shapes_formats import coco_path, label_folder
+from mmsoft.datasets.shapes_formats import INSTANCES, LABELS
 
 
 def chance(root: str) -> Dict[str, float]:
-    """Scores of guesses on the held-out pictures.
+    """Scores of guesses on the held-out shapes in a folder, by the names of the scores.
 
     * Detection: the true boxes and masks, each with a class and a score drawn at random; no guess of a place is worse.
     * Segmentation: the same class everywhere, whichever gives the best mean.
     * Classification: the same class always.
-
-    Args:
-        root: Folder of the shapes.
-
-    Returns:
-        By the names of the scores.
     """
     with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO(str(Path(root, coco_path('val'))))
+        truth = COCO(str(Path(root, INSTANCES['val'])))
         rng = np.random.default_rng(0)
         guesses = [
-            dict(
-                image_id=one['image_id'],
-                bbox=one['bbox'],
-                category_id=int(rng.integers(len(CLASSES))) + 1,
-                score=float(rng.random())) for one in truth.dataset['annotations'] if not one['iscrowd']
+            dict(one, category_id=int(rng.integers(len(CLASSES))) + 1, score=float(rng.random()))
+            for one in truth.dataset['annotations'] if not one['iscrowd']
         ]
         evaluation = COCOeval(truth, truth.loadRes(guesses), 'bbox')
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    average, at_50 = (float(value) for value in evaluation.stats[:2])
-    labels = [cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in sorted(Path(root, label_folder('val')).iterdir())]
+    average, at_50 = evaluation.stats[:2].tolist()
+    labels = [cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in sorted(Path(root, LABELS['val']).iterdir())]
     counts = sum(np.bincount(one.ravel(), minlength=256) for one in labels)[1:len(CLASSES + STUFF) + 1]
     return {
-        'box AP50': at_50,
-        'box AP': average,
-        'mask AP50': at_50,
-        'mask AP': average,
+        **{f'{kind} AP50': at_50 for kind in ('box', 'mask')},
+        **{f'{kind} AP': average for kind in ('box', 'mask')},
         'mIoU': float(counts.max() / counts.sum() / len(counts)),
         'top-1': 1 / len(CLASSES)
     }
-

@@ -13,7 +13,6 @@ from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 from .chance import chance
-from .backbones import BACKBONES
 from .report import write_report
 from .rows import METHODS, ROWS, SHAPES, Run, runs, select, start
 from .training import RESULT, losses
@@ -22,10 +21,9 @@ SAY_EVERY = 30  # seconds
 
 
 def list_rows() -> None:
-    """Prints a line for each row: its name, what it trains, and whether that is done."""
+    """Prints a line for each row: its name and what it trains."""
     for name, row in ROWS.items():
-        method, networks = METHODS[row.ours.method], (BACKBONES[run.backbone].title for run in row.runs)
-        print(f'{name:32} {method.title}: {" beside ".join(networks)}, {method.iterations} iterations')
+        print(f'{name:32} {row.title}: {" beside ".join(row.networks)}, {METHODS[row.ours.method].iterations} iterations')
 
 
 def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', docs: str = 'docs', jobs: int = 1,
@@ -45,84 +43,80 @@ def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', do
     Raises:
         UsageError: If there is no row of a name, or a training failed.
     """
-    chosen = runs(select(names))
+    lengths = {run: iterations or METHODS[run.method].iterations for run in runs(select(names))}
     root = str(ensure_shapes(Path(work_dir, 'shapes'), **SHAPES))
-    failed = _Trainings({run: iterations or METHODS[run.method].iterations for run in chosen}, root, Path(work_dir),
-                        jobs).run()
+    failed = _Trainings(lengths, root, Path(work_dir)).run(jobs)
     results = {path.parent.name: json.loads(path.read_text()) for path in Path(work_dir).glob(f'*/{RESULT}')}
     print(f'{write_report(results, chance(root), Path(work_dir), Path(docs))} is written.', flush=True)
     if failed:
-        raise UsageError(f'{len(failed)} of {len(chosen)} trainings failed; the last lines of '
+        raise UsageError(f'{len(failed)} of {len(lengths)} trainings failed; the last lines of '
                          f'{", ".join(str(Path(work_dir, run.name, "log.txt")) for run in failed)} say why.')
 
 
 class _Trainings:
-    """A queue of trainings and the processes that are at it."""
+    """Trainings, how long each takes in iterations, and how far they are."""
 
-    def __init__(self, lengths: Dict[Run, int], root: str, work_dir: Path, jobs: int) -> None:
-        self.lengths, self.root, self.work_dir, self.jobs = lengths, root, work_dir, jobs
-        self.waiting: List[Run] = [run for run in lengths if not self._result(run).is_file()]
-        self.running: Dict[Run, subprocess.Popen] = {}
-        self.failed: List[Run] = []
-        self.started, self.done_before = time.time(), self._done()
+    def __init__(self, lengths: Dict[Run, int], root: str, work_dir: Path) -> None:
+        self.lengths, self.root, self.work_dir = lengths, root, work_dir
+        self.started, self.done_before = time.time(), self._seconds(done=True)
 
-    def run(self) -> List[Run]:
-        """Until all are done; returns those that failed."""
-        said = 0.
+    def run(self, jobs: int) -> List[Run]:
+        """Runs all that are not done, so many at a time; returns those that failed."""
+        waiting = [run for run in self.lengths if not self._is_done(run)]
+        running: Dict[Run, subprocess.Popen] = {}
+        failed, said = [], 0.
         try:
-            while self.waiting or self.running:
-                for run in [run for run in self.waiting if start(run) not in (*self.waiting, *self.running)]:
-                    if len(self.running) < self.jobs:
-                        self.waiting.remove(run)
-                        self._start(run)
-                for run in [run for run, process in self.running.items() if process.poll() is not None]:
-                    self._finish(run, self.running.pop(run).returncode)
+            while waiting or running:
+                ready = [run for run in waiting if start(run) not in (*waiting, *running)]
+                for run in ready[:jobs - len(running)]:
+                    waiting.remove(run)
+                    running[run] = self._start(run, max(1, (os.cpu_count() or 1) // jobs))
+                for run in [run for run, process in running.items() if process.poll() is not None]:
+                    if running.pop(run).returncode or not self._is_done(run):
+                        failed.append(run)
+                        self._say(f'{run.name} failed')
+                    else:
+                        self._say(self._scores(run))
                 if time.time() - said > SAY_EVERY:
                     said = time.time()
-                    self._say(', '.join(f'{run.name} {self._iteration(run)}/{self.lengths[run]}'
-                                        for run in self.running))
+                    self._say(', '.join(f'{run.name} {self._iteration(run)}/{self.lengths[run]}' for run in running))
                 time.sleep(1)
         finally:
-            for process in self.running.values():
+            for process in running.values():
                 process.terminate()
-        return self.failed
+        return failed
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: Run, threads: int) -> subprocess.Popen:
         folder = self.work_dir / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        threads = str(max(1, (os.cpu_count() or 1) // self.jobs))
-        command = [sys.executable, '-m', 'mmsoft.analysis.evidence.training', *run, self.root, str(folder)]
-        command.append(str(self.lengths[run]))
+        command = [sys.executable, '-m', 'mmsoft.analysis.evidence.training', *run, self.root, str(folder),
+                   str(self.lengths[run])]
         with open(folder / 'log.txt', 'a') as log:
-            self.running[run] = subprocess.Popen(
-                command, env=dict(os.environ, OMP_NUM_THREADS=threads), stdout=log, stderr=log)
+            return subprocess.Popen(command, env=dict(os.environ, OMP_NUM_THREADS=str(threads)), stdout=log, stderr=log)
 
-    def _finish(self, run: Run, code: int) -> None:
-        if code or not self._result(run).is_file():
-            self.failed.append(run)
-            return self._say(f'{run.name} failed')
-        result = json.loads(self._result(run).read_text())
+    def _scores(self, run: Run) -> str:
+        result = json.loads((self.work_dir / run.name / RESULT).read_text())
         scores = ', '.join(f'{name} {score:.3f}' for name, score in result['scores'].items())
-        self._say(f'{run.name}: {scores}, {result["cpu_minutes"]:.1f} minutes of CPU')
+        return f'{run.name}: {scores}, {result["cpu_minutes"]:.1f} minutes of CPU'
 
     def _say(self, what: str) -> None:
-        count = sum(self._result(run).is_file() for run in self.lengths)
-        done, total = self._done(), sum(METHODS[run.method].cost * length for run, length in self.lengths.items())
-        share = (done - self.done_before) / (time.time() - self.started)
-        left = f'about {(total - done) / share / 60:.0f} minutes left' if share > 0 else 'no estimate yet'
-        print(f'[{count} of {len(self.lengths)}, {left}] {what}', flush=True)
+        done, total = self._seconds(done=True), self._seconds()
+        speed = (done - self.done_before) / (time.time() - self.started)
+        left = f'about {(total - done) / speed / 60:.0f} minutes left' if speed > 0 else 'no estimate yet'
+        print(f'[{sum(map(self._is_done, self.lengths))} of {len(self.lengths)}, {left}] {what}', flush=True)
 
-    def _done(self) -> float:
-        """How many seconds of the work are behind us, by what an iteration costs."""
-        return sum(METHODS[run.method].cost * self._iteration(run) for run in self.lengths)
+    def _seconds(self, done: bool = False) -> float:
+        """How long all takes, or what is done has taken, by what an iteration costs."""
+        return sum(METHODS[run.method].cost * (self._iteration(run) if done else length)
+                   for run, length in self.lengths.items())
 
     def _iteration(self, run: Run) -> int:
-        if self._result(run).is_file():
+        if self._is_done(run):
             return self.lengths[run]
         return max((step for step, _ in losses(self.work_dir / run.name)), default=0)
 
-    def _result(self, run: Run) -> Path:
-        return self.work_dir / run.name / RESULT
+    def _is_done(self, run: Run) -> bool:
+        return (self.work_dir / run.name / RESULT).is_file()
 
 
 def main() -> int:

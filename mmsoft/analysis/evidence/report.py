@@ -1,6 +1,6 @@
 """docs/evidence.md: a table, the losses, and what Mask R-CNN sees."""
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import cv2
 import mmcv
@@ -10,17 +10,16 @@ from matplotlib.figure import Figure
 from mmengine.registry import MODELS
 from mmengine.runner import find_latest_checkpoint
 
-from mmsoft.datasets.shapes_formats import image_folder
+from mmsoft.datasets.shapes_formats import IMAGES
 from mmsoft.visualization import draw_contact_sheet
 from ..attention_norms import attention_norms
-from .backbones import BACKBONES
 from .recipe import make_config, started
-from .rows import METHODS, ROWS, SHAPES, Row, Run
+from .rows import ROWS, SHAPES, Row, Run
 
 BARS = {'mask_rcnn': {'box AP50': 0.85, 'mask AP50': 0.80}}
 """Scores that a row has to reach."""
 BEHIND = 0.03
-"""A row says why if its first score is that much below the host's."""
+"""It is said if a row's first score is that much below the host's."""
 SHOWN = Run('mask_rcnn', 'soft_norm')
 GROUPS = {
     'Detectors': ('box AP50', 'box AP', 'mask AP50', 'mask AP'),
@@ -71,7 +70,6 @@ One thread each on a busy virtual machine; minutes are those that the processor 
 of the clock. `work_dirs/evidence/*/result.json` holds every figure of this page, and all losses.
 '''
 
-
 NORMS = '''## Spectral norms
 
 Of the matrix by which the classifiers' attention multiplies its values, the mean over heads, blocks and four scenes.
@@ -85,7 +83,7 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
     """Writes the page of the rows that are done.
 
     Args:
-        results: Of :func:`~mmsoft.analysis.evidence.training.train`, by the names of the runs.
+        results: Of the trainings, by the names of the runs.
         chance: See :func:`~mmsoft.analysis.evidence.chance.chance`.
         work_dir: Where the trained networks are.
         docs: Folder for ``evidence.md`` and ``images/``.
@@ -95,15 +93,16 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
     """
     rows = {name: row for name, row in ROWS.items() if row.ours.name in results}
     (docs / 'images').mkdir(parents=True, exist_ok=True)
-    paired = {name: row for name, row in rows.items() if row.host}
-    if paired:
-        plot_losses(paired, results, docs / 'images' / 'evidence_losses.png')
+    plot_losses({name: row for name, row in rows.items() if row.host}, results, docs / 'images/evidence_losses.png')
     shown = work_dir / SHOWN.name
     if SHOWN.name in results and (shown / 'last_checkpoint').is_file():
         cfg = make_config(SHOWN, str(work_dir / 'shapes'), str(shown))
         sheet = draw_contact_sheet(cfg, find_latest_checkpoint(str(shown)), shown / 'contact_sheet.png')
         picture = mmcv.imrescale(mmcv.imread(str(sheet)), 0.75, interpolation='area')
-        mmcv.imwrite(picture, str(docs / 'images' / 'evidence_masks.jpg'), [cv2.IMWRITE_JPEG_QUALITY, 85])
+        mmcv.imwrite(picture, str(docs / 'images/evidence_masks.jpg'), [cv2.IMWRITE_JPEG_QUALITY, 85])
+    lines, absent = list(remarks(rows, results)), [f'`{name}`' for name in ROWS if name not in rows]
+    if absent:
+        lines.append(f'Not trained yet: {", ".join(absent)}.')
     first = next(iter(results.values()), dict(seed='–', versions={}))
     page = docs / 'evidence.md'
     page.write_text(
@@ -113,7 +112,7 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
             size=SHAPES['size'],
             tables='\n\n'.join(_tables(rows, results, chance)),
             norms=norm_table(work_dir),
-            remarks=''.join(f'* {line}\n' for line in (*remarks(rows, results), *_to_come(rows))),
+            remarks=''.join(f'* {line}\n' for line in lines),
             seed=first['seed'],
             versions=', '.join(f'{name} {version}' for name, version in first['versions'].items())))
     return page
@@ -121,38 +120,31 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
 
 def norm_table(work_dir: Path) -> str:
     """Spectral norms in SOFT and SOFT-Norm at growing sizes, as their classifiers begin to be tuned; empty without."""
-    paths = sorted((work_dir / 'shapes' / image_folder('val')).glob('*'))[:4]
+    paths = sorted((work_dir / 'shapes' / IMAGES['val']).glob('*'))[:4]
     lines = []
     for name in ('soft', 'soft_norm'):
-        backbone = started(Run('tuned_upernet', name), str(work_dir / 'tuned_upernet')).dense
-        if not backbone['init_cfg']['checkpoint']:
+        backbone = started(Run('tuned_upernet', name), str(work_dir / 'tuned_upernet'))
+        if not backbone.dense['init_cfg']['checkpoint']:
             return ''
-        network = MODELS.build(backbone)
+        network = MODELS.build(backbone.dense)
         network.init_weights()
         for side in SIDES:
             scenes = [mmcv.imresize(mmcv.imread(str(path), channel_order='rgb'), (side, side)) for path in paths]
             images = torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).double() / 57.5 - 2
             norms = attention_norms(network.double().eval(), images)
-            lines.append(f'| {BACKBONES[name].title} | {side}² | {" | ".join(f"{norm:.3g}" for norm in norms)} |')
+            lines.append(f'| {backbone.title} | {side}² | {" | ".join(f"{norm:.3g}" for norm in norms)} |')
     return NORMS + '\n'.join(lines) + '\n\n'
 
 
 def remarks(rows: Dict[str, Row], results: Dict[str, Result]) -> Iterator[str]:
-    """Bars that were missed or met, and why ours is behind where it is."""
+    """Bars that were missed or met, and where ours is behind."""
     for name, row in rows.items():
-        ours = results[row.ours.name]['scores']
-        host = results.get(row.runs[-1].name, dict(scores=ours))['scores']
+        ours, *host = [results[run.name]['scores'] for run in row.runs if run.name in results]
         for score, bar in BARS.get(name, {}).items():
             yield f'`{name}`: {score} {ours[score]:.3f}; the bar is {bar:.2f}{"" if ours[score] >= bar else ", **missed**"}.'
         score = next(iter(ours))
-        if ours[score] < host[score] - BEHIND:
-            yield f'`{name}` is {host[score] - ours[score]:.2f} of {score} behind the host\'s. {row.why or "**Not explained.**"}'
-
-
-def _to_come(rows: Dict[str, Row]) -> Iterator[str]:
-    absent = [f'`{name}`' for name in ROWS if name not in rows]
-    if absent:
-        yield f'Not trained yet: {", ".join(absent)}.'
+        if host and ours[score] < host[0][score] - BEHIND:
+            yield f'`{name}` is {host[0][score] - ours[score]:.2f} of {score} behind the host\'s.'
 
 
 def _tables(rows: Dict[str, Row], results: Dict[str, Result], chance: Dict[str, float]) -> Iterator[str]:
@@ -169,26 +161,25 @@ def _tables(rows: Dict[str, Row], results: Dict[str, Result], chance: Dict[str, 
 
 
 def _line(name: str, row: Row, results: Dict[str, Result], scores: Sequence[str]) -> List[str]:
-    pair = [results.get(run.name) for run in row.runs]
-    cells = [_pair(pair, lambda one: one['scores'].get(score), digits=3) for score in scores]
+    found = [results.get(run.name) for run in row.runs]
+
+    def cell(figure: Callable[[Result], float], digits: int) -> str:
+        """A figure of ours and the host's; a dash for a training that is still to come."""
+        return ' / '.join('–' if one is None else f'{figure(one):.{digits}f}' for one in found)
+
     return [
-        f'`{name}`', METHODS[row.ours.method].title, *(BACKBONES[run.backbone].title for run in row.runs),
-        _pair(pair, lambda one: one['parameters'] / 1e6, digits=1),
-        str(pair[0]['iterations']),
-        _pair(pair, lambda one: one['cpu_minutes'], digits=1), *cells
+        f'`{name}`', row.title, *row.networks,
+        cell(lambda one: one['parameters'] / 1e6, 1),
+        str(found[0]['iterations']),
+        cell(lambda one: one['cpu_minutes'], 1),
+        *(cell(lambda one: one['scores'][score], 3) if score in found[0]['scores'] else '' for score in scores)
     ]
 
 
-def _pair(pair: Sequence[Optional[Result]], figure: Callable[[Result], Optional[float]], digits: int) -> str:
-    """A figure of each, ours and the host's; empty if there is none, a dash for a training that is still to come."""
-    figures = ['–' if one is None else figure(one) for one in pair]
-    if figures[0] is None:
-        return ''
-    return ' / '.join(one if isinstance(one, str) else f'{one:.{digits}f}' for one in figures)
-
-
 def plot_losses(rows: Dict[str, Row], results: Dict[str, Result], path: Path) -> None:
-    """Draws a panel a row: its loss against the iterations, on a logarithmic scale, and the host's."""
+    """Draws a panel a row: its loss against the iterations, on a logarithmic scale, and the host's; nothing of none."""
+    if not rows:
+        return
     columns = min(4, len(rows))
     height = -(-len(rows) // columns)
     figure = Figure(figsize=(3.2 * columns, 2.2 * height), layout='constrained')
@@ -196,14 +187,10 @@ def plot_losses(rows: Dict[str, Row], results: Dict[str, Result], path: Path) ->
     for panel, (name, row) in zip(panels, rows.items()):
         for run, colour, width in ((row.host, '#888888', 1.), (row.ours, '#d62728', 1.3)):
             if run.name in results:
-                panel.plot(*_columns(results[run.name]['losses']), color=colour, linewidth=width)
+                panel.plot(*zip(*results[run.name]['losses']), color=colour, linewidth=width)
         panel.set_yscale('log')
         panel.set_title(name, fontsize=9)
         panel.tick_params(labelsize=7, which='both')
-    for panel in list(figure.axes)[len(rows):]:
+    for panel in figure.axes[len(rows):]:
         panel.set_visible(False)
     figure.savefig(path, dpi=110)
-
-
-def _columns(pairs: Sequence[Tuple[int, float]]) -> Tuple[List[int], List[float]]:
-    return [step for step, _ in pairs], [value for _, value in pairs]

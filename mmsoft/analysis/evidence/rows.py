@@ -1,5 +1,5 @@
 """What is trained: every method and every body of the zoo, and what the papers compare with."""
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from mmsoft.utils import UsageError
 from .backbones import BACKBONES, COMPARED
@@ -15,24 +15,20 @@ class Method(NamedTuple):
         title: What to call it.
         config: The config of the zoo that it is made of.
         iterations: Length of the training, in batches of :attr:`batch_size`.
-        lr: Largest learning rate.
-        options: Settings of the model by dotted keys, as ``--cfg-options`` has them.
         cost: Seconds that an iteration takes on one core, to tell how long all will take.
+        options: Settings of the model by dotted keys, as ``--cfg-options`` has them.
         batch_size: Pictures in a batch.
-        masks: Whether it learns masks.
-        stages: Of refinement, if fewer than the published ones.
+        lr: Largest learning rate.
         pretrained: The method whose training of the same backbone it starts from.
     """
 
     title: str
     config: str
     iterations: int
-    lr: float
-    options: Dict[str, Any]
-    cost: float = 0.2
+    cost: float
+    options: Dict[str, Any] = {}
     batch_size: int = 8
-    masks: bool = False
-    stages: Optional[int] = None
+    lr: float = 2e-3
     pretrained: Optional[str] = None
 
 
@@ -49,158 +45,105 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the table: ours, the host's, and why ours is behind where it is.
+    """A line of the table: ours and the host's.
 
     What the papers compare with has no host's: the other lines of its body stand beside it.
     """
 
     ours: Run
     host: Optional[Run] = None
-    why: str = ''
 
     @property
     def runs(self) -> Sequence[Run]:
         """Its trainings, ours first."""
-        return [run for run in (self.ours, self.host) if run]
+        return [run for run in self if run]
+
+    @property
+    def title(self) -> str:
+        """Of its method."""
+        return METHODS[self.ours.method].title
+
+    @property
+    def networks(self) -> Sequence[str]:
+        """Titles of its backbones, ours first."""
+        return [BACKBONES[run.backbone].title for run in self.runs]
 
 
-_RPN = {
+_BOXES = {
     'rpn_head.anchor_generator.scales': [4],
     'train_cfg.rpn_proposal': dict(nms_pre=400, max_per_img=100),
     'test_cfg.rpn': dict(nms_pre=200, max_per_img=50),
+    'roi_head.bbox_roi_extractor.finest_scale': 28,
 }
-_ONE_STAGE = {'neck.num_outs': 4, 'test_cfg.nms_pre': 300}
-_ANCHORS = dict(octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64])
-_CENTRES = dict(octave_base_scale=4, strides=[8, 16, 32, 64])
+_MASKS = {'roi_head.mask_head.num_convs': 2, 'roi_head.mask_roi_extractor.finest_scale': 28}
+_MASK_RCNN = {**_BOXES, **_MASKS, 'train_cfg.rcnn.sampler.num': 32}
+_CASCADE = {**_BOXES, **_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}}
+_SPARSE = {
+    'rpn_head.num_proposals': 20,
+    'roi_head.num_stages': 3,
+    'roi_head.bbox_roi_extractor.finest_scale': 28,
+    'test_cfg.rcnn.max_per_img': 20,
+}
+_ONE_STAGE = {'neck.num_outs': 4, 'test_cfg.nms_pre': 300, 'bbox_head.stacked_convs': 2}
+_CENTRES = dict(_ONE_STAGE, **{'bbox_head.anchor_generator': dict(octave_base_scale=4, strides=[8, 16, 32, 64])})
+_RETINANET = {
+    **_ONE_STAGE,
+    'bbox_head.anchor_generator': dict(
+        octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64]),
+    'bbox_head.norm_cfg': dict(type='GN', num_groups=16),
+}
 
 METHODS = dict(
-    retinanet=Method(
-        'RetinaNet',
-        'retinanet_soft_tiny_1x',
-        900,
-        2e-3, {
-            **_ONE_STAGE, 'bbox_head.anchor_generator': _ANCHORS,
-            'bbox_head.stacked_convs': 2,
-            'bbox_head.norm_cfg': dict(type='GN', num_groups=16)
-        },
-        cost=0.12,
-        batch_size=4),
-    mask_rcnn=Method(
-        'Mask R-CNN',
-        'mask_rcnn_soft_tiny_1x',
-        800,
-        2e-3, {
-            **_RPN, 'train_cfg.rcnn.sampler.num': 32,
-            'roi_head.mask_head.num_convs': 2,
-            'roi_head.bbox_roi_extractor.finest_scale': 28,
-            'roi_head.mask_roi_extractor.finest_scale': 28,
-        },
-        cost=0.6,
-        masks=True),
-    cascade_mask_rcnn=Method(
-        'Cascade Mask R-CNN',
-        'cascade_mask_rcnn_soft_small_3x',
-        500,
-        2e-3, {
-            **_RPN,
-            **{f'train_cfg.rcnn.{stage}.sampler.num': 32
-               for stage in range(3)},
-            'roi_head.mask_head.num_convs': 2,
-            'roi_head.bbox_roi_extractor.finest_scale': 28,
-            'roi_head.mask_roi_extractor.finest_scale': 28,
-        },
-        cost=0.5,
-        batch_size=4,
-        masks=True),
-    atss=Method(
-        'ATSS',
-        'atss_soft_small_3x',
-        500,
-        2e-3, {
-            **_ONE_STAGE, 'bbox_head.anchor_generator': _CENTRES,
-            'bbox_head.stacked_convs': 2
-        },
-        cost=0.13,
-        batch_size=4),
-    gfl=Method(
-        'GFL',
-        'gfl_soft_small_3x',
-        500,
-        2e-3, {
-            **_ONE_STAGE, 'bbox_head.anchor_generator': _CENTRES,
-            'bbox_head.stacked_convs': 2
-        },
-        cost=0.13,
-        batch_size=4),
-    sparse_rcnn=Method(
-        'Sparse R-CNN',
-        'sparse_rcnn_soft_small_3x',
-        1000,
-        1e-3, {
-            'rpn_head.num_proposals': 20,
-            'roi_head.bbox_roi_extractor.finest_scale': 28,
-            'test_cfg.rcnn.max_per_img': 20,
-        },
-        cost=0.35,
-        stages=3),
-    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, 2e-3, {}, cost=0.18, batch_size=4),
-    classifier=Method('classifier', 'soft_tiny_in1k', 250, 1e-3, {}, batch_size=32),
+    retinanet=Method('RetinaNet', 'retinanet_soft_tiny_1x', 900, 0.12, _RETINANET, batch_size=4),
+    mask_rcnn=Method('Mask R-CNN', 'mask_rcnn_soft_tiny_1x', 800, 0.6, _MASK_RCNN),
+    cascade_mask_rcnn=Method('Cascade Mask R-CNN', 'cascade_mask_rcnn_soft_small_3x', 500, 0.5, _CASCADE, batch_size=4),
+    atss=Method('ATSS', 'atss_soft_small_3x', 500, 0.13, _CENTRES, batch_size=4),
+    gfl=Method('GFL', 'gfl_soft_small_3x', 500, 0.13, _CENTRES, batch_size=4),
+    sparse_rcnn=Method('Sparse R-CNN', 'sparse_rcnn_soft_small_3x', 1000, 0.35, _SPARSE, lr=1e-3),
+    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, 0.18, batch_size=4),
+    classifier=Method('classifier', 'soft_tiny_in1k', 250, 0.2, batch_size=32, lr=1e-3),
 )
-
-
 METHODS['body'] = METHODS['retinanet']._replace(iterations=450)
 METHODS['mask_rcnn_short'] = METHODS['mask_rcnn']._replace(iterations=400)
 
 
-def _tuned(method: str) -> Method:
+def _tuned(method: Method) -> Method:
     """One epoch, from the weights of a classifier, on scenes of four times as many pixels as its pictures."""
-    one = METHODS[method]
-    return one._replace(
-        title=f'{one.title}, one epoch',
-        iterations=SHAPES['train'] // 8,
-        lr=1e-3,
-        cost=one.cost * 8 / one.batch_size,
-        batch_size=8,
-        pretrained='classifier')
+    return method._replace(title=f'{method.title}, one epoch', iterations=SHAPES['train'] // 8, batch_size=8, lr=1e-3,
+                           cost=method.cost * 8 / method.batch_size, pretrained='classifier')
 
 
-METHODS.update({f'tuned_{method}': _tuned(method) for method in ('retinanet', 'mask_rcnn', 'upernet')})
+METHODS.update({f'tuned_{name}': _tuned(METHODS[name]) for name in ('retinanet', 'mask_rcnn', 'upernet')})
 
 
-def _row(ours: Tuple[str, str], host: str, why: str = '') -> Row:
-    method, backbone = ours
-    return Row(Run(method, backbone), Run(method, host), why)
+def _row(method: str, ours: str, host: Optional[str] = None) -> Row:
+    return Row(Run(method, ours), Run(method, host) if host else None)
 
 
 ROWS = dict(
-    mask_rcnn=_row(('mask_rcnn', 'soft_norm'), 'pvt'),
-    retinanet=_row(('retinanet', 'soft_norm'), 'pvt'),
-    upernet=_row(('upernet', 'soft_norm'), 'pvt'),
-    sparse_rcnn=_row(('sparse_rcnn', 'soft_norm'), 'pvt'),
-    cascade_mask_rcnn=_row(('cascade_mask_rcnn', 'soft_norm'), 'pvt'),
-    atss=_row(('atss', 'soft_norm'), 'pvt'),
-    gfl=_row(('gfl', 'soft_norm'), 'pvt'),
-    soft=_row(('retinanet', 'soft'), 'pvt'),
-    sima_xcit_p16=_row(('body', 'sima_xcit_p16'), 'xcit_p16'),
-    sima_xcit_p8=_row(('body', 'sima_xcit_p8'), 'xcit_p8'),
-    sima_deit=_row(('body', 'sima_deit'), 'deit'),
-    sima_cvt=_row(('body', 'sima_cvt'), 'pvt_3'),
-    classify_soft=_row(('classifier', 'soft'), 'resnet_24'),
-    classify_soft_norm=_row(('classifier', 'soft_norm'), 'resnet_24'),
-    classify_sima_xcit_p16=_row(('classifier', 'sima_xcit_p16'), 'xcit_p16'),
-    classify_sima_xcit_p8=_row(('classifier', 'sima_xcit_p8'), 'xcit_p8'),
-    classify_sima_deit=_row(('classifier', 'sima_deit'), 'deit'),
-    classify_sima_cvt=_row(('classifier', 'sima_cvt'), 'resnet_20'),
+    mask_rcnn=_row('mask_rcnn', 'soft_norm', 'pvt'),
+    retinanet=_row('retinanet', 'soft_norm', 'pvt'),
+    upernet=_row('upernet', 'soft_norm', 'pvt'),
+    sparse_rcnn=_row('sparse_rcnn', 'soft_norm', 'pvt'),
+    cascade_mask_rcnn=_row('cascade_mask_rcnn', 'soft_norm', 'pvt'),
+    atss=_row('atss', 'soft_norm', 'pvt'),
+    gfl=_row('gfl', 'soft_norm', 'pvt'),
+    soft=_row('retinanet', 'soft', 'pvt'),
+    sima_xcit_p16=_row('body', 'sima_xcit_p16', 'xcit_p16'),
+    sima_xcit_p8=_row('body', 'sima_xcit_p8', 'xcit_p8'),
+    sima_deit=_row('body', 'sima_deit', 'deit'),
+    sima_cvt=_row('body', 'sima_cvt', 'pvt_3'),
+    classify_soft=_row('classifier', 'soft', 'resnet_24'),
+    classify_soft_norm=_row('classifier', 'soft_norm', 'resnet_24'),
+    classify_sima_xcit_p16=_row('classifier', 'sima_xcit_p16', 'xcit_p16'),
+    classify_sima_xcit_p8=_row('classifier', 'sima_xcit_p8', 'xcit_p8'),
+    classify_sima_deit=_row('classifier', 'sima_deit', 'deit'),
+    classify_sima_cvt=_row('classifier', 'sima_cvt', 'resnet_20'),
+    **{f'classify_{name}': _row('classifier', name) for name in COMPARED},
+    **{f'{method}_{name}': _row(method, name)
+       for method in ('tuned_retinanet', 'tuned_upernet', 'tuned_mask_rcnn') for name in ('soft', 'soft_norm')},
+    **{f'mask_rcnn_{name}': _row('mask_rcnn_short', name) for name in ('sima_xcit_p16', 'xcit_p16')},
 )
-ROWS.update({f'classify_{name}': Row(Run('classifier', name)) for name in COMPARED})
-ROWS.update({
-    f'{method}_{name}': Row(Run(method, name))
-    for method in ('tuned_retinanet', 'tuned_upernet', 'tuned_mask_rcnn') for name in ('soft', 'soft_norm')
-})
-ROWS.update({
-    f'mask_rcnn_{name}': Row(Run('mask_rcnn_short', name))
-    for name in ('sima_xcit_p16', 'xcit_p16')
-})
 
 
 def select(names: Sequence[str]) -> Dict[str, Row]:
@@ -217,8 +160,7 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
 
 def runs(rows: Dict[str, Row]) -> Sequence[Run]:
     """The trainings that rows need, each once and after what it starts from; all of ours before the hosts'."""
-    hosts = [row.host for row in rows.values() if row.host]
-    wanted = [*(row.ours for row in rows.values()), *hosts]
+    wanted = [run for column in zip(*rows.values()) for run in column if run]
     return list(dict.fromkeys(run for one in wanted for run in (start(one), one) if run))
 
 

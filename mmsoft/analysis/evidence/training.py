@@ -6,12 +6,14 @@ import json
 import os
 import resource
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import List, Tuple
 
 import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import nn
 
 from mmsoft.utils.files import atomic_write
 from .recipe import SCORES, SEED, make_config
@@ -39,17 +41,15 @@ class CPUTimeHook(Hook):
         return self.before + usage.ru_utime + usage.ru_stime
 
 
-def train(run: Run, root: str, work_dir: str, iterations: int) -> Dict[str, Any]:
+def train(run: Run, root: str, work_dir: str, iterations: int) -> None:
     """Trains and scores.
 
     Args:
         run: What is trained.
         root: Folder of the shapes.
-        work_dir: Where logs, checkpoints and the result go.
+        work_dir: Where logs, checkpoints and the result go: scores, parameters, CPU time, losses, and what is needed to
+            have it again.
         iterations: Length of the training.
-
-    Returns:
-        The result: scores, parameters, CPU time, losses, and what is needed to have it again.
     """
     torch.set_num_threads(int(os.environ.get('OMP_NUM_THREADS', torch.get_num_threads())))
     cfg = make_config(run, root, work_dir, iterations)
@@ -57,8 +57,7 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> Dict[str, Any]
     runner.register_hook(clock)
     runner.train()
     seconds = clock.seconds()
-    scores = runner.test()
-    names = SCORES[cfg.default_scope]
+    scores, names = runner.test(), SCORES[cfg.default_scope]
     result = dict(
         run._asdict(),
         # Of the hosts, mmseg and mmpretrain say percents.
@@ -70,10 +69,9 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> Dict[str, Any]
         cpu_minutes=seconds / 60,
         losses=losses(work_dir),
         seed=SEED,
-        versions={name: __import__(name).__version__ for name in HOSTS})
+        versions={name: import_module(name).__version__ for name in HOSTS})
     with atomic_write(Path(work_dir, RESULT)) as file:
         file.write(json.dumps(result, indent=1).encode())
-    return result
 
 
 def losses(work_dir: str) -> List[Tuple[int, float]]:
@@ -90,7 +88,7 @@ def losses(work_dir: str) -> List[Tuple[int, float]]:
     return sorted(found.items())
 
 
-def _count(model: torch.nn.Module) -> int:
+def _count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 

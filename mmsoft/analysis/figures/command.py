@@ -19,9 +19,6 @@ def make_figures(names: Sequence[str], out_dir: Path, force: bool = False, optio
         force (bool): Whether to replace figures that are there.
         options (Options): What they are made of.
 
-    Returns:
-        list[Path]: The pictures.
-
     Raises:
         UsageError: If there is no such figure or network, if a figure is there already, or if it cannot be made of
             what is given.

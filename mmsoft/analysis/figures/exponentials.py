@@ -1,7 +1,7 @@
 """How many exponentials a forward pass takes (2206.08898, Table 1)."""
 from collections import Counter
 from math import prod
-from typing import Dict, Optional
+from typing import Dict
 
 import pandas as pd
 import torch
@@ -73,7 +73,7 @@ class ExponentialCounter(TorchDispatchMode):
 
 
 @torch.no_grad()
-def count(network: nn.Module, side: int = SIDE) -> Dict[str, int]:
+def count(network: nn.Module, side: int) -> Dict[str, int]:
     """Exponentials for one picture of so many rows and columns, by operator."""
     network.eval()  # which a host's returns nothing from
     with ExponentialCounter() as mode:
@@ -84,15 +84,13 @@ def count(network: nn.Module, side: int = SIDE) -> Dict[str, int]:
 def measure(options: Options) -> pd.DataFrame:
     """``in attention`` and ``in activations`` of each ``model``, and the ``formula`` of a layer's attention."""
     MMLogger.get_instance('figures', log_level='ERROR')
-    names = list(MODELS_AND_FORMULAS)[:2 if options.quick else None]
-    return pd.DataFrame([_row(name, *MODELS_AND_FORMULAS[name], 64 if options.quick else None) for name in names])
-
-
-def _row(name: str, cfg: dict, formula: str, side: Optional[int]) -> dict:
-    counts = count(MODELS.build(cfg), side or SIDE)
-    kinds = {kind: sum(counts.get(operator, 0) for operator in operators)
-             for kind, operators in (('in attention', ATTENTIONS), ('in activations', ACTIVATIONS))}
-    return dict(model=name, **kinds, formula=formula)
+    rows = []
+    for name, (cfg, formula) in list(MODELS_AND_FORMULAS.items())[:2 if options.quick else None]:
+        counts = count(MODELS.build(cfg), 64 if options.quick else SIDE)
+        kinds = {kind: sum(counts.get(operator, 0) for operator in operators)
+                 for kind, operators in (('in attention', ATTENTIONS), ('in activations', ACTIVATIONS))}
+        rows.append(dict(model=name, **kinds, formula=formula))
+    return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame, options: Options) -> Figure:

@@ -118,9 +118,7 @@ def draw(table: pd.DataFrame, options: Options) -> Figure:
             label = f'{attention} (n$^{{{growth(rows):.1f}}}$)'
             panel.plot(rows.tokens, rows.bytes / 1e9, style, color=colour, label=label, markersize=5)
         plain(panel, title=name, xlabel='tokens n', ylabel='peak above the weights, GB (counted)',
-              xscale='log', yscale='log')
-        panel.set_xticks(sorted(table.tokens.unique()), sorted(table.tokens.unique()), fontsize=8)
-        panel.set_xticks([], minor=True)
+              xscale='log', yscale='log', ticks=sorted(table.tokens.unique()))
         panel.yaxis.set_major_formatter('{x:g}')
         panel.legend(frameon=False, fontsize=9, loc='upper center', bbox_to_anchor=(0.5, -0.17), ncols=2)
     return figure

@@ -99,10 +99,8 @@ def draw(table: pd.DataFrame, options: Options) -> Figure:
         panel.plot(*PAPER[axis], '*', color='black', markersize=12, label='the paper: whole networks, GPU')
         panel.axhline(1, color='grey', linestyle=':')
         panel.margins(y=0.12)
-        plain(panel, xscale='log', xlabel=label, ylim=(0, None))
-        ticks = sorted({*table[table['axis'] == axis].value, PAPER[axis][0]})
-        panel.set_xticks(ticks, ticks, fontsize=9)
-        panel.set_xticks([], minor=True)
+        plain(panel, xscale='log', xlabel=label, ylim=(0, None),
+              ticks=sorted({*table[table['axis'] == axis].value, PAPER[axis][0]}))
         panel.legend(frameon=False, fontsize=9, loc='lower right')
     panels[0].set_ylabel('time : SimA\'s time')
     return figure

@@ -74,9 +74,8 @@ def draw(table: pd.DataFrame, options: Options) -> Figure:
             slope = f', m^{{{np.polyfit(np.log(mean.index), np.log(mean), 1)[0]:.1f}}}' if len(mean) > 1 else ''
             panel.plot(rows.m, rows.value, mark, color=colour, alpha=0.5, markersize=5)
             panel.plot(mean.index, mean, '-', color=colour, label=fr'$\Vert {label % symbol} \Vert_2{slope}$')
-        plain(panel, xscale='log', yscale='log', xlabel='bottleneck tokens m', ylabel='spectral norm', title=title)
-        panel.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
-        panel.set_xticks([], minor=True)
+        plain(panel, xscale='log', yscale='log', xlabel='bottleneck tokens m', ylabel='spectral norm', title=title,
+              ticks=sorted(table.m.unique()))
     for panel in panels:
         panel.legend(frameon=False, fontsize=9)
     return figure

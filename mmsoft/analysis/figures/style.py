@@ -1,5 +1,5 @@
 """How figures look."""
-from typing import Tuple
+from typing import Sequence, Tuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,9 +20,12 @@ def new_figure(rows: int, columns: int, width: float, height: float, title: str,
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def plain(panel: Axes, **settings) -> None:
-    """Axes of a diagram: a grid, no frame, and what :meth:`Axes.set` sets."""
+def plain(panel: Axes, ticks: Sequence[float] = (), **settings) -> None:
+    """Axes of a diagram: a grid, no frame, what :meth:`Axes.set` sets, and numbers at these places of x alone."""
     panel.set(**settings)
+    if ticks:
+        panel.set_xticks(ticks, ticks, fontsize=9)
+        panel.set_xticks([], minor=True)
     panel.title.set_fontsize(10)
     panel.grid(alpha=0.25)
     panel.spines[['top', 'right']].set_visible(False)
