@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of the configs beside what the papers print of them, and the papers' scores: ``tools/zoo.py``."""
+"""Parameters and FLOPs of the configs beside what the papers print, and the papers' scores: ``tools/zoo.py``."""
 import argparse
 import sys
 from pathlib import Path

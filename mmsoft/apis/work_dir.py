@@ -16,7 +16,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 @contextmanager
 def room_in(folder: str, remedy: str) -> Iterator[None]:
-    """Inside, a UsageError says which file of a folder cannot be written for want of room or permission, and a remedy."""
+    """Inside, a file of a folder that cannot be written is a UsageError, which says a remedy."""
     try:
         yield
     except OSError as error:

@@ -121,7 +121,7 @@ def _split(name: str, tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:
 
 
 def _rename(name: str, module: str, other: str) -> Optional[str]:
-    """What a parameter of ``module`` is called in ``other``, of which ``*`` is the same number; None if it has no such."""
+    """What a parameter of ``module`` is called in ``other``, where ``*`` is the same number; None if it is of none."""
     match = _regex(module).fullmatch(name)
     return match and (other.replace('*', '{}') + '{}').format(*match.groups(default=''))
 

@@ -23,7 +23,8 @@ SAY_EVERY = 30  # seconds
 def list_rows() -> None:
     """Prints a line for each row: its name and what it trains."""
     for name, row in ROWS.items():
-        print(f'{name:32} {row.title}: {" beside ".join(row.networks)}, {METHODS[row.ours.method].iterations} iterations')
+        length = METHODS[row.ours.method].iterations
+        print(f'{name:32} {row.title}: {" beside ".join(row.networks)}, {length} iterations')
 
 
 def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', docs: str = 'docs', jobs: int = 1,
@@ -122,8 +123,8 @@ class _Trainings:
 def main() -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description='Trains every method and body of the zoo on generated shapes, beside a backbone of the host\'s own, '
-        'and writes docs/evidence.md.',
+        description='Trains every method and body of the zoo on generated shapes, beside a backbone of the host\'s '
+        'own, and writes docs/evidence.md.',
         epilog='Interrupted, the same command goes on.')
     parser.add_argument('names', nargs='*', metavar='ROW', help='only these rows')
     parser.add_argument('--list', action='store_true', help='print the rows and stop')

@@ -141,7 +141,8 @@ def remarks(rows: Dict[str, Row], results: Dict[str, Result]) -> Iterator[str]:
     for name, row in rows.items():
         ours, *host = [results[run.name]['scores'] for run in row.runs if run.name in results]
         for score, bar in BARS.get(name, {}).items():
-            yield f'`{name}`: {score} {ours[score]:.3f}; the bar is {bar:.2f}{"" if ours[score] >= bar else ", **missed**"}.'
+            missed = '' if ours[score] >= bar else ', **missed**'
+            yield f'`{name}`: {score} {ours[score]:.3f}; the bar is {bar:.2f}{missed}.'
         score = next(iter(ours))
         if host and ours[score] < host[0][score] - BEHIND:
             yield f'`{name}` is {host[0][score] - ours[score]:.2f} of {score} behind the host\'s.'
