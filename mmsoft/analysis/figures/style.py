@@ -24,7 +24,7 @@ def plain(panel: Axes, ticks: Sequence[float] = (), **settings) -> None:
     """Axes of a diagram: a grid, no frame, what :meth:`Axes.set` sets, and numbers at these places of x alone."""
     panel.set(**settings)
     if ticks:
-        panel.set_xticks(ticks, ticks, fontsize=9)
+        panel.set_xticks(ticks, ticks, fontsize=8)
         panel.set_xticks([], minor=True)
     panel.title.set_fontsize(10)
     panel.grid(alpha=0.25)
