@@ -1,6 +1,6 @@
 """Bottleneck tokens of SOFT: how the n queries become m."""
 from functools import partial
-from typing import Callable, Dict, Optional, Sequence, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmsoft.layers.resample import pooling_matrix, resample
 from mmsoft.layers.token_map import to_tokens
-from mmsoft.ops.tracing import exporting, least, most
+from mmsoft.ops.tracing import Size, exporting, least, rename_size
 from mmsoft.utils import OptionError
 from mmsoft.utils.choices import check_choice
 
@@ -41,28 +41,30 @@ class BottleneckTokens(BaseModule):
         self.size = size
         self.conv = nn.Conv2d(embed_dims, embed_dims, ratio, ratio, bias=False) if sampling == 'conv' else None
         self.sample = SAMPLINGS.get(sampling)
+        self.exportable = sampling in ('conv', 'avg_pool', None if size else 'biased')
         self.norm = nn.LayerNorm(embed_dims)
         self.act = nn.GELU()
 
     def forward(self, q: Tensor) -> Tensor:
         """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
-        windows, stride = zip(*map(self._cover, q.shape[-2:]))
-        bottom, right = ((n - 1) * step + self.ratio - extent for n, step, extent in zip(windows, stride, q.shape[-2:]))
         if exporting():
-            q, stride = self._apart(q, windows, stride), (self.ratio, self.ratio)
-        elif bottom or right:
-            q = F.pad(q, (0, right, 0, bottom), mode='replicate')
-        if self.conv is not None:
-            tokens = F.conv2d(q, self.conv.weight, stride=stride)
+            if not self.exportable:
+                raise OptionError('a bottleneck of random tokens, or of some pooled, is not exported; take the '
+                                  "published sampling='conv', or 'avg_pool'")
+            tokens = self._sample(self._prepare(q), (self.ratio, self.ratio))
         else:
-            tokens = self.sample(q, self.ratio, stride, self.training)
-        if self.size is not None and (exporting() or max(tokens.shape[-2:]) > self.size):
-            tokens = resample(tokens, *(pooling_matrix(n, least(n, self.size), tokens) for n in tokens.shape[-2:]))
-        return self.act(self.norm(to_tokens(tokens)))
+            windows, stride = zip(*map(self._cover, q.shape[-2:]))
+            bottom, right = ((n - 1) * step + self.ratio - extent
+                             for n, step, extent in zip(windows, stride, q.shape[-2:]))
+            if bottom or right:
+                q = F.pad(q, (0, right, 0, bottom), mode='replicate')
+            tokens = self._sample(q, stride)
+            if self.size is not None and max(tokens.shape[-2:]) > self.size:
+                tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[-2:]))
+        return self.act(self.norm(rename_size(to_tokens(tokens), 1)))
 
     def grid(self, hw: Tuple[int, int]) -> Tuple[int, int]:
         """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
-        (bottom, row_stride), (right, column_stride) = map(self._cover, hw)
         rows, columns = (self._cover(extent)[0] for extent in hw)
         return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
 
@@ -71,16 +73,45 @@ class BottleneckTokens(BaseModule):
         windows, stride = (extent - 1) // self.ratio + 1, self.ratio
         if self.size is not None:
             beyond = (windows - 1) * self.ratio
-            stride = most(1, least(stride, beyond // max(self.size - 1, 1)))
+            stride = max(1, min(stride, beyond // max(self.size - 1, 1)))
             windows = (beyond + stride - 1) // stride + 1
         return windows, stride
 
-    def _apart(self, q: Tensor, windows: Sequence[int], strides: Sequence[int]) -> Tensor:
-        """The padded map, its windows side by side also where they overlap: the strides of a graph are fixed."""
-        for dim, n, stride in zip((2, 3), windows, strides):
-            token = torch.arange(n, device=q.device)[:, None] * stride + torch.arange(self.ratio, device=q.device)
-            q = q.index_select(dim, token.flatten().clamp(max=q.size(dim) - 1))
+    def _sample(self, q: Tensor, stride: Tuple[int, int]) -> Tensor:
+        if self.conv is not None:
+            return F.conv2d(q, self.conv.weight, stride=stride)
+        return self.sample(q, self.ratio, stride, self.training)
+
+    def _prepare(self, q: Tensor) -> Tensor:
+        """A map whose windows stand side by side, in operators that know no more of a size than that it is one.
+
+        Sampling and pooling are both linear, so what is pooled may as well be the windows, before they are sampled.
+        """
+        if self.size is not None:
+            return resample(q, *(self._pooled_windows(extent, q) for extent in q.shape[-2:]))
+        for dim in (2, 3):
+            extent = q.size(dim)
+            token = torch.arange(((extent - 1) // self.ratio + 1) * self.ratio, device=q.device)
+            q = q.index_select(dim, token.clamp(max=extent - 1))
         return q
+
+    def _pooled_windows(self, extent: Size, like: Tensor) -> Tensor:
+        """Weights of shape (n · ratio, extent) of the tokens of one side in n windows, each the mean of neighbours.
+
+        The k-th token of such a window is a mean over windows ``start`` to ``end``, whose own are ``stride`` apart: it
+        has as much of a token as there are such windows that end there, and of the border also what lies beyond.
+        """
+        n = least((extent - 1) // self.ratio * self.ratio + 1, self.size) if self.size > 1 else 1
+        token, row, k = (torch.arange(count, device=like.device) for count in (extent, n, self.ratio))
+        beyond = token[-1:] // self.ratio * self.ratio
+        stride = (beyond // max(self.size - 1, 1)).clamp(1, self.ratio)
+        windows = (beyond + stride - 1) // stride + 1
+        start, end = (t[:, None, None] for t in (row * windows // n, ((row + 1) * windows + n - 1) // n))
+        here = torch.minimum(((token - k[:, None] + stride) // stride - start).clamp(min=0), end - start)
+        here = torch.where(token < token[-1:], here, end - start)  # how many are at this token or before it
+        share = here - F.pad(here[..., :-1], (1, 0))
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return (share.to(dtype) / (end - start).to(dtype)).flatten(0, 1)
 
 
 def _average(q: Tensor, ratio: int, stride, training: bool) -> Tensor:

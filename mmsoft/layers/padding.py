@@ -10,8 +10,13 @@ from mmsoft.ops.tracing import exporting
 
 def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     """Pads images of shape (B, C, H, W) with zeros at the right and bottom until ``divisor`` divides both sides."""
-    bottom, right = (((side - 1) // divisor + 1) * divisor - side for side in x.shape[2:])
-    return F.pad(x, (0, right, 0, bottom)) if exporting() or bottom or right else x
+    rows, columns = (((side - 1) // divisor + 1) * divisor for side in x.shape[2:])
+    if exporting():  # how much is missing, a recorder of shapes could not tell to be positive
+        x = F.pad(x, (0, divisor - 1) * 2)
+        return x.index_select(2, torch.arange(rows, device=x.device)).index_select(
+            3, torch.arange(columns, device=x.device))
+    bottom, right = rows - x.size(2), columns - x.size(3)
+    return F.pad(x, (0, right, 0, bottom)) if bottom or right else x
 
 
 def image_extent(x: Tensor) -> Tensor:

@@ -2,10 +2,12 @@
 import math
 from typing import List, Optional, Sequence, Tuple, Union
 
+import torch
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
+from mmsoft.ops.tracing import exporting
 from mmsoft.registry import MODELS
 
 
@@ -52,12 +54,33 @@ class RescalePyramid(BaseModule):
         return tuple(level(x).contiguous() for level, x in zip(self.levels, inputs))
 
 
+class MaxPool(nn.MaxPool2d):
+    """Max pooling that rounds up, in graphs by operators whose shapes every exporter knows at any size.
+
+    Args:
+        stride (int): Side of a window, and how far apart windows are.
+    """
+
+    def __init__(self, stride: int) -> None:
+        super().__init__(stride, stride, ceil_mode=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps of shape (B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""
+        if not exporting():
+            return super().forward(x)
+        for dim in (2, 3):
+            last = x.size(dim) - 1
+            first = torch.arange(last // self.stride + 1, device=x.device) * self.stride
+            x = torch.stack([x.index_select(dim, (first + i).clamp(max=last)) for i in range(self.stride)]).amax(0)
+        return x
+
+
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
     steps = round(math.log2(scale))
     if 2.**steps != scale:
         raise ValueError(f'rescales must be powers of two, got {scale}')
     if steps < 0:
-        return nn.MaxPool2d(2**-steps, 2**-steps, ceil_mode=True)
+        return MaxPool(2**-steps)
     layers = []
     for step in range(steps):
         if step:

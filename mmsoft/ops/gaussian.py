@@ -118,7 +118,8 @@ def _centred(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def _plain_kernel(x: Tensor, y: Tensor, diagonal: Optional[float] = None) -> Tensor:
-    x, y = _centred(x, y)
+    center = sum(t.detach().mean(-2, keepdim=True) for t in (x, y)) / 2  # of both, as which is smaller is unknown
+    x, y = x - center, y - center
     half_x, half_y = (t.square().sum(-1) * 0.5 for t in (x, y))
     exponent = x @ y.transpose(-2, -1) - half_x.unsqueeze(-1) - half_y.unsqueeze(-2)
     kernel = exponent.clamp(tiles.LEAST_EXPONENT, 0).exp()

@@ -1,5 +1,5 @@
 """Whether a graph is being made that other programs shall run."""
-from typing import Callable, Union
+from typing import Union
 
 import torch
 from torch import Tensor
@@ -23,18 +23,37 @@ def exporting() -> bool:
     return False
 
 
-def least(a: Size, b: Size) -> Size:
-    """``min`` of two sizes, worked out anew in each run of a graph."""
-    return _extreme(a, b, torch.minimum, torch.sym_min, min)
+def least(a: Size, b: int) -> Size:
+    """``min`` of a size and a number above 1, worked out anew in each run of a graph.
+
+    A size is a tensor to TorchScript's recorder, a symbol to that of ``torch.export``, and a number otherwise. Of
+    symbols torch 2.5 takes the one that is less in the example, whatever comes later, hence a minimum of tensors.
+    """
+    if isinstance(a, Tensor):
+        return a.clamp(max=b)
+    return _alone(a, b) if _is_symbol(a) else min(a, b)
 
 
-def most(a: Size, b: Size) -> Size:
-    """``max`` of two sizes, worked out anew in each run of a graph."""
-    return _extreme(a, b, torch.maximum, torch.sym_max, max)
+def rename_size(x: Tensor, dim: int) -> Tensor:
+    """A tensor as it is, one of whose sizes is a symbol of its own to ``torch.export`` instead of a formula.
+
+    Whatever is computed with a formula in the sides of an image takes the recorder a second an operator.
+    """
+    if not _is_symbol(x.size(dim)):
+        return x
+    return x.index_select(dim, torch.arange(_alone(x.size(dim)), device=x.device))
 
 
-def _extreme(a: Size, b: Size, of_tensors: Callable, of_symbols: Callable, of_numbers: Callable) -> Size:
-    """A size is a tensor to TorchScript's recorder, a symbol to that of torch.export, and a number otherwise."""
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return of_tensors(torch.as_tensor(a), torch.as_tensor(b))
-    return (of_symbols if isinstance(a, torch.SymInt) or isinstance(b, torch.SymInt) else of_numbers)(a, b)
+def _alone(a: torch.SymInt, most: int = 2**31) -> torch.SymInt:
+    """A symbol that is read from a tensor: at least 2, as no recorder can reason of what may be 1."""
+    size = torch.full((), a).clamp(max=most).item()
+    torch._check(size >= 2)
+    torch._check(size <= most)
+    return size
+
+
+def _is_symbol(a: Size) -> bool:
+    """Whether a size is one that values may stand for, as with ``torch.export`` and not with ``torch.compile``."""
+    compiler = getattr(torch, 'compiler', None)
+    return isinstance(a, torch.SymInt) and hasattr(
+        compiler, 'is_dynamo_compiling') and not compiler.is_dynamo_compiling()

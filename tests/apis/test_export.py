@@ -13,6 +13,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from mmsoft.apis import export, predict
+from mmsoft.apis.deployment import formats
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
 
@@ -30,6 +31,7 @@ MODELS_OF = {
     'cascade_mask_rcnn_soft_small_3x': FPN,
     'sparse_rcnn_soft_small_3x': FPN,
 }
+TO_TORCH = ('soft_tiny_in1k', 'upernet_soft_small_160k', 'retinanet_soft_tiny_1x', 'mask_rcnn_soft_tiny_1x')
 SLOW = ('cascade_mask_rcnn_soft_small_3x', )
 
 
@@ -85,14 +87,15 @@ def assert_alike(one, other):
         assert one == (pytest.approx(other, abs=2e-3) if isinstance(one, float) else other)
 
 
-@pytest.mark.parametrize('name', [
-    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODELS_OF
-    if not name.startswith('sparse')
+@pytest.mark.parametrize('name, to', [
+    *(pytest.param(name, 'onnx', marks=[pytest.mark.slow] * (name in SLOW)) for name in MODELS_OF
+      if not name.startswith('sparse')),
+    *(pytest.param(name, 'torch', marks=pytest.mark.slow) for name in TO_TORCH),
 ])
-def test_predictions_are_pytorchs(name, trained, pictures, tmp_path):
+def test_predictions_are_pytorchs(name, to, trained, pictures, tmp_path):
     config, weights = trained(name)
-    file = str(tmp_path / 'model.onnx')
-    assert 'any size' in export(config, weights, file)
+    file = str(tmp_path / f'model{formats.SUFFIXES[to]}')
+    assert 'any size' in export(config, weights, file, to)
     drawn = {}
     for checkpoint in (weights, file):
         out = tmp_path / Path(checkpoint).stem

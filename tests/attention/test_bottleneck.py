@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from mmsoft.attention import bottleneck
 from mmsoft.attention.bottleneck import BottleneckTokens
 
 GRIDS = [(1, 1), (3, 9), (8, 8), (17, 8), (40, 13), (25, 42), (56, 57)]
@@ -75,3 +76,32 @@ def test_pooling_is_adaptive_pooling(hw):
     assert stride == [1, 1]
     pooled = torch.nn.functional.adaptive_avg_pool2d(module.conv(q), (rows, columns))
     torch.testing.assert_close(module(q), module.act(module.norm(pooled.flatten(2).transpose(1, 2))))
+
+
+@pytest.mark.parametrize('sampling', ['conv', 'avg_pool'])
+@pytest.mark.parametrize('size', [None, 1, 3, 7])
+@ratios
+@grids
+def test_what_graphs_hold_is_the_same(hw, ratio, size, sampling, monkeypatch):
+    module, q = BottleneckTokens(4, ratio, sampling, size).double(), torch.randn(2, 4, *hw, dtype=torch.float64)
+    want = module(q)
+    monkeypatch.setattr(bottleneck, 'exporting', lambda: True)
+    torch.testing.assert_close(module(q), want)
+
+
+@pytest.mark.parametrize('size', [None, 1, 6])
+def test_torch_export_of_any_map(size):
+    """Of a fixed size, example and other maps fall on both sides; torch 2.5 records a minimum for the example alone."""
+    module = BottleneckTokens(4, 2, size=size)
+    sides = {dim: torch.export.Dim(name, min=5, max=512) for dim, name in ((2, 'height'), (3, 'width'))}
+    program = torch.export.export(module, (torch.randn(2, 4, 6, 30), ), dynamic_shapes=(sides, ), strict=False)
+    for hw in ((6, 30), (5, 7), (8, 6), (31, 64)):
+        q = torch.randn(2, 4, *hw)
+        torch.testing.assert_close(program.module()(q), module(q))
+
+
+@pytest.mark.parametrize('options', [('random', ), ('biased', 6)])
+def test_what_graphs_cannot_hold_is_one_sentence(options, monkeypatch):
+    monkeypatch.setattr(bottleneck, 'exporting', lambda: True)
+    with pytest.raises(ValueError, match='not exported'):
+        BottleneckTokens(4, 2, *options)(torch.randn(2, 4, 8, 8))

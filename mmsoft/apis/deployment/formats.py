@@ -3,11 +3,12 @@ import io
 import json
 import warnings
 import zipfile
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,8 @@ KEY = 'mmsoft'
 OPSET = 17
 AXES = {0: 'batch', 2: 'height', 3: 'width'}
 """Dimensions of images that may be free."""
-SIDE_DIVISOR = 32
-"""Of the free sides in a torch.export file: torch 2.5 cannot reason of all lengths. ONNX files have none."""
+LEAST_SIDE = 33
+"""Of free sides in a torch.export file, as a recorder cannot reason of maps with a single window. ONNX files have none."""
 
 
 def is_exported(path: str) -> bool:
@@ -31,7 +32,7 @@ def is_exported(path: str) -> bool:
 
 
 def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], description: Dict[str, Any],
-          path: Path) -> None:
+          path: Path, divisor: int = 1) -> None:
     """Exports a model.
 
     Args:
@@ -41,10 +42,11 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         free (Sequence[int]): Dimensions of the images that are others in other calls.
         description (dict): What is kept beside the model, as JSON.
         path (Path): File to write.
+        divisor (int): Of free sides.
 
     Raises:
-        UsageError: If a package is missing, or if torch.export records a graph that is wrong at another size, as torch
-            2.5 does of SOFT's bottleneck of fixed size: of two sizes it takes the one that is less in the example.
+        UsageError: If a package is missing, the recorder does not understand the model, or what torch.export recorded
+            is wrong at another size.
     """
     text = json.dumps(description, ensure_ascii=False)
     with torch.no_grad(), warnings.catch_warnings():
@@ -52,10 +54,12 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         if kind == 'torch':
             if not hasattr(torch, 'export'):
                 raise UsageError('torch.export came with torch 2.1; update torch, or export to ONNX.')
-            program = torch.export.export(graph, example, dynamic_shapes=_shapes(graph, free), strict=False)
             contents = io.BytesIO()
-            torch.export.save(program, contents, extra_files={KEY: text})
-            if 2 in free and not _holds(contents, graph, example):
+            with _one_sentence('torch.export'):
+                program = torch.export.export(
+                    graph, example, dynamic_shapes=_shapes(graph, free, divisor), strict=False)
+                torch.export.save(program, contents, extra_files={KEY: text})
+            if 2 in free and not _holds(contents, graph, example, divisor):
                 raise UsageError(f'torch {torch.__version__} does not record this model for images of any size; give '
                                  '--size HxW, or export to ONNX, which takes any.')
             with atomic_write(path) as file:
@@ -65,9 +69,11 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         # By TorchScript, which records sizes of any kind; the other exporter goes by way of torch.export.
         recorder = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
         contents = io.BytesIO()
-        torch.onnx.export(
-            graph, example, contents, opset_version=OPSET, input_names=list(graph.inputs),
-            output_names=list(graph.outputs), dynamic_axes=dict(images={dim: AXES[dim] for dim in free}), **recorder)
+        with _one_sentence('torch.onnx'):
+            torch.onnx.export(
+                graph, example, contents, opset_version=OPSET, input_names=list(graph.inputs),
+                output_names=list(graph.outputs), dynamic_axes=dict(images={dim: AXES[dim] for dim in free}),
+                **recorder)
     model = onnx.load_model_from_string(contents.getvalue())
     onnx.helper.set_model_props(model, {KEY: text})
     with atomic_write(path) as file:
@@ -122,20 +128,35 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
     module = torch.export.load(path, extra_files=files).module()
 
     def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
-        with torch.no_grad():
-            out = module(*tensors)
+        try:
+            with torch.no_grad():
+                out = module(*tensors)
+        except RuntimeError as error:  # what was recorded as true of all sizes is not
+            raise UsageError(f'{path} does not take images of {"x".join(map(str, tensors[0].shape[2:]))}: '
+                             f'{str(error).splitlines()[0]}') from error
         return out if isinstance(out, tuple) else (out, )
 
     return run, files[KEY]
 
 
-def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...]) -> bool:
+@contextmanager
+def _one_sentence(recorder: str) -> Iterator[None]:
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # a recorder's own
+        raise UsageError(f'{recorder} of torch {torch.__version__} does not understand this model: '
+                         f'{str(error).strip().splitlines()[0]}') from error
+
+
+def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], divisor: int) -> bool:
     """Whether a file of torch.export can be read, and is the model at sizes beside the example's as well."""
     batch, channels, height, width = example[0].shape
     contents.seek(0)
     try:
         read = torch.export.load(contents).module()
-        for sides in ((64, 96), (2 * height, 2 * width)):
+        for sides in ([-(-side // divisor) * divisor for side in (65, 98)], (2 * height, 2 * width)):
             images = torch.rand(batch, channels, *sides)
             got, want = (outs if isinstance(outs, tuple) else (outs, )
                          for outs in (read(images, *example[1:]), graph(images, *example[1:])))
@@ -147,10 +168,14 @@ def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...]) 
     return True
 
 
-def _shapes(graph: nn.Module, free: Sequence[int]) -> Tuple[Optional[dict], ...]:
+def _shapes(graph: nn.Module, free: Sequence[int], divisor: int) -> Tuple[Optional[dict], ...]:
     """The free dimensions in the words of torch.export."""
-    dims = {0: torch.export.Dim(AXES[0], min=1, max=256)}
-    dims.update({dim: SIDE_DIVISOR * torch.export.Dim(f'{AXES[dim]}_part', min=1, max=256) for dim in (2, 3)})
+    sides = {}
+    for dim in (2, 3):
+        part = dict(min=-(-LEAST_SIDE // divisor), max=8192 // divisor)
+        sides[dim] = (torch.export.Dim(AXES[dim], **part) if divisor == 1 else
+                      divisor * torch.export.Dim(f'{AXES[dim]}_part', **part))
+    dims = {0: torch.export.Dim(AXES[0], min=1, max=256), **sides}
     return ({dim: dims[dim] for dim in free}, *(None for _ in graph.inputs[1:]))
 
 

@@ -11,7 +11,7 @@ from mmsoft.utils.config import load_config
 from ..inference.run import build_task
 from ..preflight import check_checkpoint
 from .describe import describe
-from .formats import SIDE_DIVISOR, SUFFIXES, write
+from .formats import LEAST_SIDE, SUFFIXES, write
 from .graphs import Scores
 
 
@@ -29,7 +29,7 @@ def export(config: str,
         out (str): File to write.
         to (str): ``'onnx'``, or ``'torch'`` for torch.export.
         size (str, optional): The one size of images that the model takes, such as ``'512x683'`` for 512 rows. Defaults
-            to None: all, and by torch.export all whose sides are multiples of 32.
+            to None: all, and by torch.export all from 33 pixels that are multiples of what the config pads to.
         force (bool): Whether to replace a file.
 
     Returns:
@@ -59,11 +59,14 @@ def export(config: str,
     graph = import_module('.detection', __package__).Detections(model) if one else Scores(model)
     example = (torch.rand(1 if one else 2, 3, height, width), *([torch.tensor([height, width])] if one else []))
     free = (*([] if one else [0]), *([] if size else [2, 3]))
+    described, limited = describe(cfg, model), to == 'torch' and not size
+    divisor = described['pad_divisor'] if limited else 1
     description = dict(
-        describe(cfg, model),
+        described,
         inputs=graph.inputs,
         outputs=graph.outputs,
         size=[height, width] if size else None,
-        side_divisor=SIDE_DIVISOR if to == 'torch' and not size else 1)
-    write(to, graph.eval(), example, free, description, path)
+        least_side=LEAST_SIDE if limited else 1,
+        side_divisor=divisor)
+    write(to, graph.eval(), example, free, description, path, divisor)
     return f'{out}: {description["task"]} of images of {size or "any size"}, {path.stat().st_size / 1e6:.1f} MB.'

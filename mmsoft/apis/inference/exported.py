@@ -56,8 +56,9 @@ def exported_task(make: Callable[..., Task], cfg: Config, path: str, device: Opt
 
 def _run(run: Run, described: Dict[str, Any], path: str, images: Tensor, *others: Tensor) -> Tuple[Tensor, ...]:
     sides, fixed, divisor = list(images.shape[2:]), described['size'], described['side_divisor']
-    if fixed and sides != fixed or any(side % divisor for side in sides):
-        wanted = 'x'.join(map(str, fixed)) if fixed else f'sides that are multiples of {divisor}'
+    least = described.get('least_side', 1)
+    if fixed and sides != fixed or any(side % divisor or side < least for side in sides):
+        wanted = 'x'.join(map(str, fixed)) if fixed else f'sides of {least} or more that are multiples of {divisor}'
         raise UsageError(f'{path} takes images of {wanted}, and the config makes one of {sides[0]}x{sides[1]}; export '
                          'to ONNX without --size to take all.')
     return run(images.contiguous(), *others)
