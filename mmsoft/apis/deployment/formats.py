@@ -66,7 +66,7 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
                 file.write(contents.getvalue())
             return
         onnx = _package('onnx', 'Writing ONNX')
-        # By TorchScript, which records sizes of any kind; the other exporter goes by way of torch.export.
+        # By TorchScript, in seconds and for all sizes; the other exporter goes by way of torch.export, see LEAST_SIDE.
         recorder = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
         contents = io.BytesIO()
         with _one_sentence('torch.onnx'):
@@ -131,7 +131,7 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
         try:
             with torch.no_grad():
                 out = module(*tensors)
-        except RuntimeError as error:  # what was recorded as true of all sizes is not
+        except (AssertionError, RuntimeError) as error:  # what was recorded as true of all sizes is not
             raise UsageError(f'{path} does not take images of {"x".join(map(str, tensors[0].shape[2:]))}: '
                              f'{str(error).splitlines()[0]}') from error
         return out if isinstance(out, tuple) else (out, )
