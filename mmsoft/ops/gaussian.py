@@ -30,9 +30,8 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) ->
         Tensor: Kernel matrix of shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
     """
     diagonal = 1 + ridge if y is None else None
-    y = x if y is None else y
     if exporting():
-        return _plain_kernel(x, y, diagonal)
+        return _plain_kernel(x, x if y is None else y, diagonal)
     return _GaussianKernel.apply(x, y, diagonal)
 
 
@@ -63,11 +62,11 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
 
 
 class _GaussianKernel(torch.autograd.Function):
-    """:func:`gaussian_kernel`, with a given number on the diagonal, if any."""
+    """:func:`gaussian_kernel`, with a given number on the diagonal, if any. Compilers want no tensor given twice."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor, diagonal: Optional[float]) -> Tensor:
-        kernel = tiles.kernel(*_centred(x, y))
+    def forward(ctx, x: Tensor, y: Optional[Tensor], diagonal: Optional[float]) -> Tensor:
+        kernel = tiles.kernel(*_centred(x, x if y is None else y))
         if diagonal is not None:
             kernel.diagonal(dim1=-2, dim2=-1).fill_(diagonal)
         ctx.save_for_backward(x, y, kernel)
@@ -76,13 +75,13 @@ class _GaussianKernel(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        x, y, kernel = ctx.saved_tensors
-        x, y = _centred(x, y)
+        x, other, kernel = ctx.saved_tensors
+        x, y = _centred(x, x if other is None else other)
         with no_autocast(x.device.type):
             weight = grad * kernel
             dx = exact_product(weight, y) - weight.sum(-1).unsqueeze(-1) * x
             dy = exact_product(weight.transpose(-2, -1), x) - weight.sum(-2).unsqueeze(-1) * y
-        return dx, dy, None
+        return (dx + dy, None, None) if other is None else (dx, dy, None)
 
 
 class _GaussianProduct(torch.autograd.Function):

@@ -7,14 +7,16 @@ eigenvalue of the symmetric M alone, so T steps of it have a closed form, the sp
 networks rely on. Both passes need no more than :math:`f(M)` times thin matrices (arXiv 2207.03341, Eq. 16), of which a
 method of this file makes a factorisation once.
 """
+import itertools
 import math
-from typing import Callable, Dict, NamedTuple, Tuple
+from typing import Callable, Dict, List, NamedTuple, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import resolvent
+from .cores import side_by_side, watched
 from .precision import add_product, exact_product, no_autocast
 from .tracing import exporting
 
@@ -96,23 +98,48 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
 
 
+# From this many tokens on a processor works on each matrix by itself: it fits a core's cache, and is worth its operators.
+_LARGE = 512
+
+
+def _parts(matrix: Tensor) -> List[slice]:
+    """Which of the matrices (g, m, m) are worked on together."""
+    groups, m = matrix.shape[:2]
+    if matrix.device.type != 'cpu' or watched() or groups == 0 or m < _LARGE:
+        return [slice(None)]
+    return [slice(group, group + 1) for group in range(groups)]
+
+
 class _InverseProduct(torch.autograd.Function):
     """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1)."""
 
     @staticmethod
     def forward(ctx, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
         ctx.iterations, ctx.method = iterations, method
-        factors = _METHODS[method].factorize(matrix, alpha, iterations)
-        out = _METHODS[method].apply(factors, y, iterations)
-        ctx.save_for_backward(out, *factors)
+        ctx.parts = _parts(matrix)
+        kept = any(ctx.needs_input_grad)
+
+        def solve(part: slice) -> Tuple[Tensor, Tuple[Tensor, ...]]:
+            factors = _METHODS[method].factorize(matrix[part], alpha[part], iterations)
+            return _METHODS[method].apply(factors, y[part], iterations), factors if kept else ()
+
+        outs, factors = zip(*side_by_side(solve, ctx.parts))
+        out = torch.cat(outs)
+        ctx.save_for_backward(out, *itertools.chain(*factors))
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
         out, *factors = ctx.saved_tensors
+        kinds = len(factors) // len(ctx.parts)
+
+        def solve(index: int) -> Tensor:
+            own = tuple(factors[index * kinds:(index + 1) * kinds])
+            return _METHODS[ctx.method].apply(own, grad[ctx.parts[index]], ctx.iterations)
+
         with no_autocast(grad.device.type):
-            dy = _METHODS[ctx.method].apply(tuple(factors), grad, ctx.iterations)
+            dy = torch.cat(side_by_side(solve, range(len(ctx.parts))))
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         return dmatrix, dy, None, None, None
 
