@@ -303,7 +303,8 @@ def test_setup_takes_the_torch_that_torchvision_was_built_for(tmp_path):
     printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
     chosen = 'pip -r requirements/build.txt torch torchvision numpy'
     assert printed[0] == printed[3] == chosen and len(printed) == 4
-    assert printed[1].startswith('mmsoft setup: torchvision does not load') and re.fullmatch(r'pip torch===[\d.]+', printed[2])
+    assert printed[1].startswith('mmsoft setup: torchvision does not load')
+    assert re.fullmatch(r'pip torch===[\d.]+', printed[2])
 
 
 def made_by_setup() -> bool:
