@@ -8,7 +8,7 @@ import warnings
 from argparse import ArgumentParser
 from functools import wraps
 from importlib import import_module
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from ..utils import UsageError, check_hosts
 from ..utils.threads import share_cores
@@ -31,15 +31,23 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
         with warnings.catch_warnings(record=True):  # torch has one here that passes all filters and is not for users
             import mmengine.optim  # noqa: F401
         code = run()
-    except UsageError as error:
-        if sys.flags.dev_mode:
-            raise
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f'\n{when_interrupted}', file=sys.stderr)
-        return 130
+    except BaseException as error:
+        if _is_interrupt(error):
+            print(f'\n{when_interrupted}', file=sys.stderr)
+            return 130
+        if isinstance(error, UsageError) and not sys.flags.dev_mode:
+            print(error, file=sys.stderr)
+            return 2
+        raise
     return code if isinstance(code, int) else 0
+
+
+def _is_interrupt(error: Optional[BaseException]) -> bool:
+    """Whether Ctrl-C is behind an error: mmengine makes a SyntaxError of it where it formats a config, as it does at
+    each checkpoint."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def run_module(name: str, *args) -> int:

@@ -179,4 +179,4 @@ def test_memory_is_that_of_the_tokens(learns):
         out = gaussian_product(x, y, b)
         if learns:
             out.sum().backward()
-    assert max(event.cpu_memory_usage for event in profile.events()) < 4e6
+    assert max(event.cpu_memory_usage for event in profile.events()) <= 2**22  # what torch 2.0 takes at a time

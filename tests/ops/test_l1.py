@@ -2,6 +2,7 @@
 import dense
 import pytest
 import torch
+from devices import cpu_autocast
 from torch.testing import assert_close
 
 from mmsoft.ops import l1_attention, l1_class_attention
@@ -80,7 +81,7 @@ def by_channels(q, k, v):
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_autocast_loses_nothing(dtype, n):
     q, k, v = (t.to(dtype) for t in qkv(n, n, 48, 48, batch=1, heads=1))
-    with torch.autocast('cpu', dtype):
+    with cpu_autocast(dtype):
         outs = l1_attention(q, k, v), l1_class_attention(q, k, v)
     expected = by_channels(q, k, v)
     for out, want in zip(outs, (expected, expected[:, :, :1])):

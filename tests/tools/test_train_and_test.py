@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.visualization import Visualizer
 
 from mmsoft.apis import cli, launch
@@ -224,3 +225,17 @@ class TestComplaints:
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
         with pytest.raises(ZeroDivisionError):
             cli.command_line(lambda: 1 / 0, 'stopped')
+
+    def test_interrupted_while_mmengine_formats_a_config(self, capsys, monkeypatch):
+        """Which catches everything, for half a second at each checkpoint."""
+
+        def interrupted(*args, **kwargs):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', interrupted)
+        monkeypatch.setattr('mmengine.config.config.FormatCode', interrupted, raising=False)
+        cfg = Config(dict(a=1))
+        with pytest.raises(SyntaxError):
+            cfg.pretty_text
+        assert cli.command_line(lambda: cfg.pretty_text, 'stopped') == 130
+        assert capsys.readouterr().err == '\nstopped\n'
