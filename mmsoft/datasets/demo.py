@@ -189,11 +189,13 @@ def _shorten(cfg: Config, max_epochs: Optional[int], max_iters: Optional[int]) -
 
     schedulers = cfg.get('param_scheduler') or []
     schedulers = schedulers if isinstance(schedulers, (list, tuple)) else [schedulers]
-    schedulers = _compress(schedulers, factor, length, by_epoch)
+    scales = {by_epoch: (factor, length)}
     if by_epoch:  # warm-up counted in iterations, of which a whole data set has many more: a quarter of them at most
         warm_up = max((one.get('end') or 0 for one in schedulers if not one.get('by_epoch', True)), default=0)
-        schedulers = _compress(schedulers, min(1, iters / 4 / max(1, warm_up)), iters, by_epoch=False)
-    cfg.param_scheduler = schedulers
+        scales[False] = (min(1, iters / 4 / max(1, warm_up)), iters)
+    units = [one.get('by_epoch', True) for one in schedulers]
+    scaled = (_scaled(one, *scales[unit]) if unit in scales else one for one, unit in zip(schedulers, units))
+    cfg.param_scheduler = [one for one in scaled if one]
 
     for hook in cfg.get('custom_hooks') or []:  # an average over many thousand iterations would be the random start
         if type_name(hook) == 'EMAHook' and 'momentum' in hook:
@@ -205,8 +207,8 @@ def _shorten(cfg: Config, max_epochs: Optional[int], max_iters: Optional[int]) -
         cfg.auto_scale_lr.enable = True
 
 
-def _compress(schedulers: List[Dict[str, Any]], factor: float, end: int, by_epoch: bool) -> List[Dict[str, Any]]:
-    """Scales what is counted in epochs, or in iterations, and leaves out what would begin behind the end."""
+def _scaled(scheduler: Dict[str, Any], factor: float, end: int) -> Optional[Dict[str, Any]]:
+    """Scales what a scheduler counts in epochs or iterations; None if it would begin behind the end."""
 
     def scaled(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -215,14 +217,10 @@ def _compress(schedulers: List[Dict[str, Any]], factor: float, end: int, by_epoc
             return value
         return min(end, max(1, round(value * factor)))
 
-    compressed = []
-    for scheduler in schedulers:
-        if scheduler.get('by_epoch', True) == by_epoch:
-            scheduler = {key: scaled(value) if key in COUNTS else value for key, value in scheduler.items()}
-            begin = scheduler.get('begin', 0)
-            if begin >= end:
-                continue
-            if 'end' in scheduler:
-                scheduler['end'] = max(scheduler['end'], begin + 1)
-        compressed.append(scheduler)
-    return compressed
+    scheduler = {key: scaled(value) if key in COUNTS else value for key, value in scheduler.items()}
+    begin = scheduler.get('begin', 0)
+    if begin >= end:
+        return None
+    if 'end' in scheduler:
+        scheduler['end'] = max(scheduler['end'], begin + 1)
+    return scheduler
