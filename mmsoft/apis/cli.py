@@ -3,11 +3,14 @@
 Importing this module cannot fail. What a tool needs is imported only once its host libraries are known to fit.
 """
 import os
+import signal
 import sys
 import warnings
+from _thread import interrupt_main
 from argparse import ArgumentParser
 from functools import wraps
 from importlib import import_module
+from threading import Timer
 from typing import Any, Callable, Optional
 
 from ..utils import UsageError, check_hosts
@@ -26,6 +29,7 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
         Ctrl-C.
     """
     share_cores()
+    before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         check_hosts()
         with warnings.catch_warnings(record=True):  # torch has one here that passes all filters and is not for users
@@ -39,6 +43,8 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
             print(error, file=sys.stderr)
             return 2
         raise
+    finally:
+        sys.unraisablehook = before
     return code if isinstance(code, int) else 0
 
 
@@ -48,6 +54,14 @@ def _is_interrupt(error: Optional[BaseException]) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
+
+
+def _interrupt_again(ignored: Any) -> None:
+    """Where it removes objects, Python says what is raised and forgets it, and with it Ctrl-C."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        Timer(0.1, interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def run_module(name: str, *args) -> int:
@@ -154,6 +168,7 @@ def showcase(parser: ArgumentParser) -> None:
 @tool('apis.inference', 'Interrupted; what was done is saved.')
 def predict(parser: ArgumentParser) -> None:
     """Predicts what is in pictures, and draws it: boxes, masks, semantic segmentation or classes."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was done is saved then, too
     _model(parser, 'weights of the model, or what tools/export.py made of them')
     _pictures(parser, 'the results')
     add = parser.add_argument

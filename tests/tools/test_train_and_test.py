@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,20 @@ class TestComplaints:
             cfg.pretty_text
         assert cli.command_line(lambda: cfg.pretty_text, 'stopped') == 130
         assert capsys.readouterr().err == '\nstopped\n'
+
+    def test_interrupted_where_python_forgets_it(self):
+
+        class Removed:
+
+            def __del__(self):
+                raise KeyboardInterrupt
+
+        def run():
+            Removed()
+            time.sleep(60)
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            assert cli.command_line(run, 'stopped') == 130
+        finally:
+            signal.signal(signal.SIGINT, before)

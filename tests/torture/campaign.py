@@ -6,6 +6,7 @@ HEADINGS = dict(
     test_killed='Killed', test_disks='Disks', test_files='Files', test_pictures='Pictures',
     test_annotations='Configs and annotations', test_long='Long runs', test_numbers='Numbers', test_sharing='Sharing')
 START, END = '<!-- campaign: written by make torture -->', '<!-- /campaign -->'
+TITLE = ('| what was done | rounds | held | minutes | last on |', '| --- | ---: | ---: | ---: | --- |')
 
 
 def read(records):
@@ -20,24 +21,37 @@ def read(records):
     return list(found.values())
 
 
-def rows(records):
-    """A row for each part, under a row for each file."""
+def summed(records):
+    """Of each heading the parts by what they say, and of each part its rounds, how many held, minutes and last day."""
     parts = {}
     for record in records:
-        parts.setdefault(record['part'], []).append(record)
-    for stem in sorted({part.split('::')[0] for part in parts}, key=list(HEADINGS).index):
-        yield f'| **{HEADINGS[stem]}** | | | |'
-        for part, rounds in parts.items():
-            if part.split('::')[0] != stem:
-                continue
-            held = sum(record['outcome'] == 'passed' for record in rounds)
-            minutes = sum(record['seconds'] for record in rounds) / 60
-            yield f'| {rounds[-1]["says"]} | {len(rounds)} | {held} | {minutes:.1f} |'
+        parts.setdefault(HEADINGS[record['part'].split('::')[0]], {}).setdefault(record['says'], []).append(record)
+    return {heading: {says: (len(rounds), sum(record['outcome'] == 'passed' for record in rounds),
+                             round(sum(record['seconds'] for record in rounds) / 60, 1),
+                             max(record.get('day', '') for record in rounds)) for says, rounds in found.items()}
+            for heading, found in parts.items()}
+
+
+def written(text):
+    """The same of a table that was written before."""
+    parts, heading = {}, None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip('|').split('|')]
+        if cells[0].startswith('**'):
+            heading = parts.setdefault(cells[0].strip('*'), {})
+        elif heading is not None and len(cells) == 5:
+            heading[cells[0]] = int(cells[1]), int(cells[2]), float(cells[3]), cells[4]
+    return parts
 
 
 def write(records, page):
-    """Replaces the table between the page's two marks."""
-    lines = [START, '', '| what was done | rounds | held | minutes |', '| --- | ---: | ---: | ---: |',
-             *rows(read(records)), '', END]
-    old = page.read_text()
-    page.write_text(re.sub(f'{START}.*?{END}', lambda _: '\n'.join(lines), old, flags=re.S))
+    """Replaces the table between the page's two marks; rows of more rounds than are recorded here stay."""
+    text = page.read_text()
+    old, new = written(text[text.index(START):text.index(END)]), summed(read(records))
+    lines = [START, '', *TITLE]
+    for heading in HEADINGS.values():
+        found = {**old.get(heading, {})}
+        found.update((says, row) for says, row in new.get(heading, {}).items() if row[0] >= found.get(says, row)[0])
+        lines += [f'| **{heading}** | | | | |'] * bool(found)
+        lines += [f'| {says} | {" | ".join(map(str, row))} |' for says, row in found.items()]
+    page.write_text(re.sub(f'{START}.*?{END}', lambda _: '\n'.join([*lines, '', END]), text, flags=re.S))

@@ -105,7 +105,8 @@ def pytest_runtest_makereport(item, call):
     part, number, seed = key_of(item)
     says = (item.function.__doc__ or part).strip().splitlines()[0].rstrip('.')
     ids = re.search(r'\[(.*)\]$', part)
-    record = dict(part=part, round=number, seed=seed, outcome=report.outcome, seconds=round(report.duration, 1),
+    record = dict(part=part, round=number, seed=seed, day=time.strftime('%Y-%m-%d', time.gmtime()),
+                  outcome=report.outcome, seconds=round(report.duration, 1),
                   says=f'{says} ({ids[1]})' if ids else says, facts=item.trial.facts)
     if report.failed:
         record['error'] = str(call.excinfo.value)[-2000:]

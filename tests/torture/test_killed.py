@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from multiprocessing import get_context
+from pathlib import Path
 
 import mmdet.apis  # noqa: F401
 import mmpretrain.apis  # noqa: F401
@@ -14,6 +15,7 @@ import mmseg.apis  # noqa: F401
 import pytest
 import torch
 from mmengine.config import Config
+from PIL import Image
 from trainings import ROOT, project, same
 
 from mmsoft.apis import cli, launch  # noqa: F401
@@ -50,7 +52,7 @@ def kill(process, trial, within):
     delay, number = trial.random.uniform(0, within), trial.random.choice(SIGNALS)
     time.sleep(delay)
     process.send_signal(number)
-    process.communicate(timeout=120)
+    process.communicate(timeout=400)
     return dict(signal=signal.Signals(number).name, delay=round(delay, 2), code=process.returncode)
 
 
@@ -106,11 +108,10 @@ WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_worker
 TASKS = dict(detector=(), segmenter=WORKERS, classifier=())
 
 
-class Training:
-    """tools/train.py in a process of its own, which is a fork of this one, so that it need not import anything."""
+class Tool:
+    """A tool in a process of its own, which is a fork of this one, so that it need not import anything."""
 
-    def __init__(self, task, cwd):
-        arguments = ['train', f'{task}.py', *OPTIONS, *TASKS[task]]
+    def __init__(self, arguments, cwd):
         self.process = get_context('fork').Process(target=self.run, args=(arguments, cwd))
         self.process.start()
 
@@ -125,15 +126,27 @@ class Training:
         torch.set_num_threads(1)
         Config.pretty_text = ''  # takes most of the time of a small checkpoint
         sys.argv = arguments
-        sys.exit(cli.train())
+        sys.exit(getattr(cli, arguments[0])())
 
     def finish(self, after):
         """Waits so many seconds for the end; returns the exit code, None if it has not come."""
         self.process.join(after)
         return self.process.exitcode
 
+    def send(self, number, random):
+        """Sends a signal, Ctrl-C to the loaders' workers as well; returns whom it reached."""
+        (os.killpg if number == signal.SIGINT else os.kill)(self.process.pid, number)
+        return 'tool'
 
-COMMAND = [ROOT / 'tools/dist_train.sh', 'detector.py', '2', *OPTIONS]
+
+class Training(Tool):
+    """tools/train.py."""
+
+    def __init__(self, task, cwd):
+        super().__init__(['train', f'{task}.py', *OPTIONS, *TASKS[task]], cwd)
+
+
+COMMAND = [ROOT / 'tools/dist_train.sh', 'detector.py', '2', *OPTIONS, 'train_cfg.max_epochs=4']
 
 
 class TwoProcesses:
@@ -141,7 +154,8 @@ class TwoProcesses:
 
     def __init__(self, task, cwd):
         os.environ.update(PORT=str(20000 + os.getpid() % 20000), PYTHON=sys.executable)
-        with open(cwd / 'out.txt', 'w') as out, open(cwd / 'err.txt', 'w') as err:
+        self.out = cwd / 'out.txt'
+        with self.out.open('w') as out, open(cwd / 'err.txt', 'w') as err:
             self.process = start(COMMAND, cwd, stdout=out, stderr=err)
 
     def finish(self, after):
@@ -149,6 +163,27 @@ class TwoProcesses:
             return self.process.wait(after)
         except subprocess.TimeoutExpired:
             return None
+
+    def begin(self):
+        """Waits for the first iteration, or the end."""
+        while 'Checkpoints will be saved' not in self.out.read_text() and self.finish(0.1) is None:
+            pass
+
+    def send(self, number, random):
+        """Sends a signal to the launcher, of which SIGKILL reaches one of the processes or, as a machine's end, all."""
+        family = descendants(self.process.pid)
+        reached = 'launcher' if number != signal.SIGKILL else str(random.choice(['one', 'all'])) if family else 'all'
+        pids = dict(launcher=[self.process.pid], one=family and [random.choice(family)], all=[self.process.pid, *family])[reached]
+        for pid in map(int, pids):
+            os.kill(pid, number)
+        return reached
+
+
+def descendants(pid):
+    """The processes that a process has started, and those that these have."""
+    children = Path(f'/proc/{pid}/task/{pid}/children')
+    found = list(map(int, children.read_text().split())) if children.exists() else []
+    return [one for child in found for one in (child, *descendants(child))]
 
 
 def outcome(work_dir):
@@ -171,7 +206,7 @@ def outcome(work_dir):
 def train(kind, task, cwd):
     """Trains to the end; returns how many seconds it took."""
     begin = time.time()
-    assert kind(task, cwd).finish(300) == 0, (cwd / 'err.txt').read_text()[-3000:]
+    assert kind(task, cwd).finish(900) == 0, (cwd / 'err.txt').read_text()[-3000:]
     return time.time() - begin
 
 
@@ -204,14 +239,17 @@ def torment(trial, kind, task, folder, uninterrupted, cwd):
     for _ in range(KILLS):
         delay, number = trial.random.uniform(0, seconds), trial.random.choice(SIGNALS)
         training = kind(task, cwd)
+        if kind is TwoProcesses and trial.random.random() < 0.8:  # to import takes most of its time
+            training.begin()
+            delay /= 5
         code = training.finish(delay)
-        if code is None:  # Ctrl-C reaches all processes, other signals one
-            everyone = number == signal.SIGINT or kind is TwoProcesses
-            (os.killpg if everyone else os.kill)(training.process.pid, number)
-            code = training.finish(60)
+        reached = None
+        if code is None:
+            reached = training.send(number, trial.random)
+            code = training.finish(400)
         step = max((int(path.stem[5:]) for path in (cwd / 'run').glob('iter_*.pth')), default=0)
-        kills.append(dict(signal=signal.Signals(number).name, delay=round(delay, 2), code=code, checkpoint=step,
-                          partial=len(list((cwd / 'run').glob('.*.partial')))))
+        kills.append(dict(signal=signal.Signals(number).name, delay=round(delay, 2), reached=reached, code=code,
+                          checkpoint=step, partial=len(list((cwd / 'run').glob('.*.partial')))))
         trial.note(kills=kills)
         if kind is Training:
             assert 'Traceback' not in (cwd / 'err.txt').read_text() and code in (0, 130, -9, -15)
@@ -235,3 +273,27 @@ def test_training(trial, task, folder, uninterrupted, tmp_path):
 def test_two_processes(trial, folder, uninterrupted, tmp_path):
     """The same of a detector on two processes."""
     torment(trial, TwoProcesses, 'detector', folder, uninterrupted, tmp_path)
+
+
+@pytest.mark.rounds(1, 10)
+def test_predicting(trial, folder, tmp_path):
+    """Prediction that is told to end, by Ctrl-C or SIGTERM: what was done is saved, and whole."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    train(Training, 'detector', tmp_path)
+    prediction = Tool(['predict', 'detector.py', 'run/iter_8.pth', 'data/shapes/images/training', '--out-dir', 'out',
+                       '--save-pred'], tmp_path)
+    while not list((tmp_path / 'out').rglob('*.jpg')) and prediction.finish(0.01) is None:
+        pass
+    delay, number = trial.random.uniform(0, 1), trial.random.choice([signal.SIGINT, signal.SIGTERM])
+    code = prediction.finish(delay)
+    if code is None:
+        os.kill(prediction.process.pid, number)
+        code = prediction.finish(400)
+    drawn = {path.name for path in (tmp_path / 'out/vis').iterdir()}
+    saved = {one['file_name'] for one in json.loads((tmp_path / 'out/preds/images.json').read_text())['images']}
+    found = {one['image_id'] for one in json.loads((tmp_path / 'out/preds/predictions.json').read_text())}
+    trial.note(signal=signal.Signals(number).name, delay=round(delay, 2), code=code, drawn=len(drawn))
+    assert code in (0, 130) and 'Traceback' not in (tmp_path / 'err.txt').read_text()
+    assert drawn and drawn <= saved and len(saved - drawn) <= 1 and len(found) <= len(saved)
+    for path in (tmp_path / 'out/vis').iterdir():
+        Image.open(path).load()

@@ -9,7 +9,7 @@ from mmpretrain.apis import ImageClassificationInferencer
 from mmpretrain.structures import DataSample
 from mmpretrain.visualization import UniversalVisualizer
 
-from .task import Task, dump
+from .task import Entries, Task
 
 TOP = 5
 LONGEST = 32
@@ -25,7 +25,7 @@ class Classification(Task):
                  opacity: Optional[float], score_thr: float) -> None:
         self.inferencer = ImageClassificationInferencer(cfg, checkpoint, device)
         self.visualizer = UniversalVisualizer()
-        self.results = []
+        self.results = Entries()
 
     def prepare(self, image: np.ndarray) -> dict:
         height, width = image.shape[:2]
@@ -44,7 +44,7 @@ class Classification(Task):
             dict(label=label, score=score, **(dict(name=classes[label]) if classes else {}))
             for label, score in zip(labels.tolist(), scores.tolist())
         ]
-        self.results.append(dict(file_name=name.as_posix(), classes=top))
+        self.results.add([dict(file_name=name.as_posix(), classes=top)])
 
     def save(self, folder: Path) -> None:
-        dump(self.results, folder / 'predictions.json')
+        self.results.dump(folder / 'predictions.json')

@@ -9,7 +9,7 @@ from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 
 from mmsoft.utils import UsageError
-from .task import Task, dump
+from .task import Entries, Task, dump
 
 PALETTES = ('coco', 'voc', 'citys', 'random')
 
@@ -30,7 +30,7 @@ class Detection(Task):
         if opacity is not None:
             self.inferencer.visualizer.alpha = opacity
         self.score_thr = score_thr
-        self.images, self.results = [], []
+        self.images, self.results = [], Entries()
 
     def draw(self, image: np.ndarray, sample: DetDataSample, path: Path) -> None:
         self.inferencer.visualizer.add_datasample(
@@ -50,10 +50,10 @@ class Detection(Task):
         if 'masks' in found:
             for result, mask in zip(results, encode_mask_results(found.masks)):
                 result['segmentation'] = dict(mask, counts=mask['counts'].decode())
-        self.results += results
+        self.results.add(results)
 
     def save(self, folder: Path) -> None:
         classes = self.inferencer.model.dataset_meta['classes']
         categories = [dict(id=index, name=name) for index, name in enumerate(classes, 1)]
         dump(dict(images=self.images, categories=categories, annotations=[]), folder / 'images.json')
-        dump(self.results, folder / 'predictions.json')
+        self.results.dump(folder / 'predictions.json')

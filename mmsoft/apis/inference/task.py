@@ -1,6 +1,8 @@
 """What the tasks have in common."""
 import json
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
 from typing import Any, List
 
 import numpy as np
@@ -32,6 +34,27 @@ class Task:
     def forward(self, prepared: List[dict]) -> list:
         """Prepared pictures of one shape to the host's data samples."""
         return self.inferencer.forward(self.collate(prepared))
+
+
+class Entries:
+    """The list that a JSON file will be; more of it than a few megabytes waits on the disk."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(2**22)
+
+    def add(self, entries: List[dict]) -> None:
+        """Appends them."""
+        text = ', '.join(map(json.dumps, entries))
+        self._file.write((', ' * bool(text and self._file.tell()) + text).encode())
+
+    def dump(self, path: Path) -> None:
+        """Writes the file, as a whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file.seek(0)
+        with atomic_write(path) as file:
+            file.write(b'[')
+            copyfileobj(self._file, file)
+            file.write(b']')
 
 
 def dump(content: Any, path: Path) -> None:
