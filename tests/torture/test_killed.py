@@ -164,9 +164,10 @@ class TwoProcesses:
         except subprocess.TimeoutExpired:
             return None
 
-    def begin(self):
-        """Waits for the first iteration, or the end."""
-        while 'Checkpoints will be saved' not in self.out.read_text() and self.finish(0.1) is None:
+    def wait_for(self, step):
+        """Waits until training has begun and there is a checkpoint of a step, if it is not 0, or for the end."""
+        while ('Checkpoints will be saved' not in self.out.read_text() or newest(self.out.parent / 'run') < step) and (
+                self.finish(0.05) is None):
             pass
 
     def send(self, number, random):
@@ -177,6 +178,10 @@ class TwoProcesses:
         for pid in map(int, pids):
             os.kill(pid, number)
         return reached
+
+
+def newest(work_dir):
+    return max((int(path.stem[5:]) for path in work_dir.glob('iter_*.pth')), default=0)
 
 
 def descendants(pid):
@@ -236,20 +241,19 @@ def torment(trial, kind, task, folder, uninterrupted, cwd):
     for path in sorted((cwd / 'data').rglob('*.jpg'))[::1 + trial.round % 3]:
         path.unlink()  # so that data are generated, too
     kills = []
-    for _ in range(KILLS):
+    for index in range(KILLS):
         delay, number = trial.random.uniform(0, seconds), trial.random.choice(SIGNALS)
         training = kind(task, cwd)
         if kind is TwoProcesses and trial.random.random() < 0.8:  # to import takes most of its time
-            training.begin()
-            delay /= 5
+            training.wait_for(2 * index)
+            delay = trial.random.uniform(0, 0.5)
         code = training.finish(delay)
         reached = None
         if code is None:
             reached = training.send(number, trial.random)
             code = training.finish(400)
-        step = max((int(path.stem[5:]) for path in (cwd / 'run').glob('iter_*.pth')), default=0)
         kills.append(dict(signal=signal.Signals(number).name, delay=round(delay, 2), reached=reached, code=code,
-                          checkpoint=step, partial=len(list((cwd / 'run').glob('.*.partial')))))
+                          checkpoint=newest(cwd / 'run'), partial=len(list((cwd / 'run').glob('.*.partial')))))
         trial.note(kills=kills)
         if kind is Training:
             assert 'Traceback' not in (cwd / 'err.txt').read_text() and code in (0, 130, -9, -15)
