@@ -125,7 +125,7 @@ def trained(folder, tmp_path_factory):
     return {task: (work_dir / task / 'last_checkpoint').read_text() for task in ('detector', 'segmenter')}
 
 
-@pytest.mark.rounds(1, 10)
+@pytest.mark.rounds(2, 10)  # the second one's disk is full within a label map
 @pytest.mark.parametrize('task', ['detector', 'segmenter'])
 def test_full_while_predicting(trial, task, disk, trained):
     """Disk full while predictions are written."""

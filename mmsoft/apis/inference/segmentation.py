@@ -14,6 +14,7 @@ from PIL import Image
 
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import type_name
+from mmsoft.utils.files import whole_or_none
 from mmsoft.visualization.label_map import LabelMapVisualizer
 from .label_maps import predict_labels
 from .task import Task, dump
@@ -54,7 +55,8 @@ class Segmentation(Task):
         labels = sample.pred_sem_seg.data[0].cpu().numpy()
         path = folder / label_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(labels.astype(np.uint8 if len(self.classes) <= 256 else np.uint16)).save(path)
+        with whole_or_none(path):
+            Image.fromarray(labels.astype(np.uint8 if len(self.classes) <= 256 else np.uint16)).save(path)
 
     def save(self, folder: Path) -> None:
         dump(self.classes, folder / 'classes.json')
