@@ -43,7 +43,11 @@ def _pool(process: int, workers: int, threads: int) -> ThreadPoolExecutor:
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, 'mmsoft', _share, (threads, ))
     everyone = threading.Barrier(workers)
-    list(pool.map(lambda _: everyone.wait(), range(workers)))
+    try:
+        list(pool.map(lambda _: everyone.wait(), range(workers)))
+    except BaseException:  # of those who wait, after Ctrl-C, the process could not end
+        everyone.abort()
+        raise
     torch.set_num_threads(before)  # threads that are begun later take the number that anyone set last
     return pool
 

@@ -1,12 +1,15 @@
 """Work on several cores: the same results, nobody else's settings, forked processes."""
+import gc
 import multiprocessing
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mmsoft.ops.cores import side_by_side
+from mmsoft.ops.cores import _pool, side_by_side
 from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.ops.inverse import inverse_product
 from mmsoft.ops.soft import soft_alpha
@@ -65,6 +68,27 @@ def test_others_keep_their_number_of_threads(two_threads):
 def test_an_error_arrives(two_threads):
     with pytest.raises(ZeroDivisionError):
         side_by_side(lambda i: 1 / i, range(2))
+
+def test_interrupted_while_its_threads_begin(two_threads, monkeypatch):
+    submit = ThreadPoolExecutor.submit
+    _pool.cache_clear()
+
+    def once(pool, *arguments):
+        if pool._threads:
+            raise KeyboardInterrupt
+        return submit(pool, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ThreadPoolExecutor, 'submit', once)
+        side_by_side(str, range(2))
+    for _ in range(100):
+        gc.collect()
+        waiting = [thread for thread in threading.enumerate() if thread.name.startswith('mmsoft')]
+        if not waiting:
+            break
+        time.sleep(0.1)
+    assert not waiting
+    assert side_by_side(str, range(2)) == ['0', '1']
 
 
 def test_counters_and_tracers_see_the_work(two_threads):
