@@ -48,7 +48,8 @@ def _pool(process: int, workers: int, threads: int) -> ThreadPoolExecutor:
     except BaseException:  # of those who wait, after Ctrl-C, the process could not end
         everyone.abort()
         raise
-    torch.set_num_threads(before)  # threads that are begun later take the number that anyone set last
+    finally:
+        torch.set_num_threads(before)  # threads that are begun later take the number that anyone set last
     return pool
 
 
