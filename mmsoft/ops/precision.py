@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .tracing import exporting
 
+_NAMES_PRECISIONS = hasattr(torch.backends, 'fp32_precision')  # since torch 2.9, where reading allow_tf32 may raise
+
 
 def at_least_float32(function: Callable) -> Callable:
     """Runs ``function`` on float32 copies of float16 and bfloat16 tensors, outside autocast; float64 stays float64.
@@ -83,8 +85,7 @@ def _factors(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
 
 def _allows_tf32() -> bool:
     matmul = torch.backends.cuda.matmul
-    precision = getattr(matmul, 'fp32_precision', None)  # since torch 2.9, where reading the other may raise
-    return matmul.allow_tf32 if precision is None else precision in ('tf32', 'bf16')
+    return matmul.fp32_precision in ('tf32', 'bf16') if _NAMES_PRECISIONS else matmul.allow_tf32
 
 
 def _eleven_bits(x: Tensor) -> Tensor:

@@ -103,6 +103,7 @@ def test_autocast_can_be_off_on_any_device(device):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
 
 
+@pytest.mark.skipif(not fused._ON_CUDA, reason='this torch has no such operator, and the package takes another route')
 @pytest.mark.parametrize('n, m, d, c', [(67200, 1050, 32, 32), (1050, 67201, 32, 32), (301, 33, 30, 5), (1, 1, 1, 1)])
 def test_arguments_of_the_gpus_kernels(n, m, d, c):
     """Without memory, the operators that a GPU would run check their arguments."""
