@@ -9,6 +9,8 @@ from mmsoft.apis.deployment import formats
 from mmsoft.necks import RescalePyramid
 from mmsoft.utils import UsageError
 
+pytest.importorskip('torch.export', reason='torch 2.0 records no such programs')
+
 SOFT_NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1])
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
 XCIT = dict(PLAIN, patch_size=16)

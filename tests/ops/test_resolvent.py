@@ -147,8 +147,9 @@ def test_checkpointing_frees_the_factorization(method, bytes_each):
             out = run(lambda matrix, y: inverse_product(matrix, y, alpha, method=method), matrix, y)
         alive[name] = storages.alive()
         grads[name] = torch.autograd.grad(out.square().sum(), (matrix, y))
-    assert alive['checkpoint'] <= out.nbytes
-    assert bytes_each * matrix.numel() <= alive['plain'] < 1.1 * bytes_each * matrix.numel() + 8 * out.nbytes
+    size = out.numel() * out.element_size()
+    assert alive['checkpoint'] <= size
+    assert bytes_each * matrix.numel() <= alive['plain'] < 1.1 * bytes_each * matrix.numel() + 8 * size
     torch.testing.assert_close(grads['checkpoint'], grads['plain'])
 
 
@@ -189,6 +190,7 @@ def costs(method: str, m: int):
     return forward, backward
 
 
+@pytest.mark.skipif(not hasattr(torch, 'export'), reason='torch 2.0 lacks operators for tensors without memory')
 def test_a_device_is_never_waited_for_and_does_a_25th_of_the_iterations_work():
     """Meta tensors hold no values: whatever reads one, to branch or to index, raises."""
     forward, backward = costs('auto', 1050)
