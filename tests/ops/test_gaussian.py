@@ -179,4 +179,5 @@ def test_memory_is_that_of_the_tokens(learns):
         out = gaussian_product(x, y, b)
         if learns:
             out.sum().backward()
-    assert max(event.cpu_memory_usage for event in profile.events()) <= 2**22  # what torch 2.0 takes at a time
+    tile = 2**22  # bytes, where torch has no fused kernel with a mask, before 2.3
+    assert max(event.cpu_memory_usage for event in profile.events()) <= (2e6 if fused._ON_CPU else tile)
