@@ -28,7 +28,11 @@ def side_by_side(solve: Callable[[Problem], Result], problems: Sequence[Problem]
         with torch.no_grad():
             return solve(problem)
 
-    return list(_pool(os.getpid(), workers, threads // workers).map(solve_apart, problems))
+    try:
+        results = _pool(os.getpid(), workers, threads // workers).map(solve_apart, problems)
+    except RuntimeError:  # no more threads, or the interpreter is about to end
+        return [solve_apart(problem) for problem in problems]
+    return list(results)
 
 
 def watched() -> bool:

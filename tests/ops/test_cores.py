@@ -1,6 +1,8 @@
 """Work on several cores: the same results, nobody else's settings, forked processes."""
 import gc
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -120,3 +122,10 @@ def test_a_forked_process_has_workers_of_its_own(two_threads):
     child.kill()
     assert not alive
     assert queue.get() == ['0', '1']
+
+
+def test_when_the_interpreter_ends():
+    program = ('import atexit, torch; torch.set_num_threads(2); from mmsoft.ops.cores import side_by_side; '
+               'side_by_side(str, range(2)); atexit.register(lambda: print(side_by_side(str, range(2))))')
+    run = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "['0', '1']\n"
