@@ -18,8 +18,8 @@ INVERSE = 'newton_inverse'
 
 
 def _gaussian_kernel(inputs: list, outputs: list) -> int:
-    """Kernel of (…, n, d) and (…, m, d)."""
-    (*lead, n, d), m = _shape(inputs[0]), _shape(inputs[1])[-2]
+    """Kernel of (…, n, d) and (…, m, d), or of the former with itself."""
+    (*lead, n, d), m = _shape(inputs[0]), _shape(inputs[-1])[-2]
     return prod(lead) * n * m * d
 
 

@@ -49,17 +49,19 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
 
 
 def _is_interrupt(error: Optional[BaseException]) -> bool:
-    """Whether Ctrl-C is behind an error: mmengine makes a SyntaxError of it where it formats a config, as it does at
-    each checkpoint."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
+    """Whether an error is Ctrl-C, of which mmengine makes a SyntaxError while it formats a config for a checkpoint."""
+    if isinstance(error, SyntaxError):
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _interrupt_again(ignored: Any) -> None:
     """Where it removes objects, Python says what is raised and forgets it, and with it Ctrl-C."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
-        Timer(0.1, interrupt_main).start()
+        again = Timer(0.1, interrupt_main)
+        again.daemon = True
+        again.start()
     else:
         sys.__unraisablehook__(ignored)
 

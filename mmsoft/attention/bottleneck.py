@@ -47,10 +47,10 @@ class BottleneckTokens(BaseModule):
 
     def forward(self, q: Tensor) -> Tensor:
         """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
-        if exporting():
-            if not self.exportable:
-                raise OptionError('a bottleneck of random tokens, or of some pooled, is not exported; take the '
-                                  "published sampling='conv', or 'avg_pool'")
+        if torch.onnx.is_in_onnx_export() and not self.exportable:
+            raise OptionError('a bottleneck of random tokens, or of some pooled, is not exported; take the '
+                              "published sampling='conv', or 'avg_pool'")
+        if exporting() and self.exportable:
             tokens = self._sample(self._prepare(q), (self.ratio, self.ratio))
         else:
             windows, stride = zip(*map(self._cover, q.shape[-2:]))

@@ -12,7 +12,7 @@ Result = TypeVar('Result')
 
 
 def side_by_side(solve: Callable[[Problem], Result], problems: Sequence[Problem]) -> List[Result]:
-    """``[solve(problem) for problem in problems]`` without gradients, several at a time.
+    """``[solve(problem) for problem in problems]``, several at a time, each without gradients.
 
     PyTorch's threads share the work of one operator and wait for each other before the next. Where a problem fits a
     core's cache, and on a machine that has other work to do, its operators are better off on one core.
@@ -38,7 +38,8 @@ def side_by_side(solve: Callable[[Problem], Result], problems: Sequence[Problem]
 def watched() -> bool:
     """Whether this thread's operators are being recorded or counted, by someone who would miss those of others."""
     compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', lambda: False)  # since torch 2.1
-    return compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    return (compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+            or torch.autograd._profiler_enabled())
 
 
 @functools.lru_cache(maxsize=8)

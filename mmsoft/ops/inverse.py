@@ -9,7 +9,7 @@ method of this file makes a factorisation once.
 """
 import itertools
 import math
-from typing import Callable, Dict, List, NamedTuple, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -110,6 +110,10 @@ def _parts(matrix: Tensor) -> List[slice]:
     return [slice(group, group + 1) for group in range(groups)]
 
 
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 class _InverseProduct(torch.autograd.Function):
     """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1)."""
 
@@ -124,7 +128,7 @@ class _InverseProduct(torch.autograd.Function):
             return _METHODS[method].apply(factors, y[part], iterations), factors if kept else ()
 
         outs, factors = zip(*side_by_side(solve, ctx.parts))
-        out = torch.cat(outs)
+        out = _joined(outs)
         ctx.save_for_backward(out, *itertools.chain(*factors))
         return out
 
@@ -139,7 +143,7 @@ class _InverseProduct(torch.autograd.Function):
             return _METHODS[ctx.method].apply(own, grad[ctx.parts[index]], ctx.iterations)
 
         with no_autocast(grad.device.type):
-            dy = torch.cat(side_by_side(solve, range(len(ctx.parts))))
+            dy = _joined(side_by_side(solve, range(len(ctx.parts))))
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         return dmatrix, dy, None, None, None
 

@@ -95,7 +95,8 @@ def test_a_row_goes_on_after_a_kill(tmp_path, monkeypatch, capsys):
     process = subprocess.Popen(
         [sys.executable, '-m', 'mmsoft.analysis.evidence.training', *run, str(root), str(folder), str(iterations)],
         env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / 'iter_10.pth').is_file() and process.poll() is None:
+    last = folder / 'last_checkpoint'
+    while not (last.is_file() and last.read_text().endswith('iter_10.pth')) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()

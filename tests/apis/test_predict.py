@@ -14,6 +14,7 @@ from PIL import Image
 
 from mmsoft import SOFT
 from mmsoft.apis.inference import predict, visualize
+from mmsoft.apis.inference.task import Entries
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
 
@@ -190,3 +191,14 @@ def test_nothing_is_overwritten(trained, pictures, tmp_path):
     with pytest.raises(UsageError, match='z.png exists and is not overwritten'):
         predict(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
     assert files(tmp_path / 'out') == ['vis/z.png']
+
+
+def test_half_an_entry_is_left_out(tmp_path):
+    entries = Entries()
+    entries.add([dict(a=1)], tmp_path)
+    entries._file.write(b', {"b')  # then the disk was full
+    entries.add([dict(c=2), dict(d=3)], tmp_path)
+    entries._file.write(b', {"e')
+    entries.dump(tmp_path / 'preds' / 'predictions.json')
+    assert json.loads((tmp_path / 'preds' / 'predictions.json').read_text()) == [dict(a=1), dict(c=2), dict(d=3)]
+    assert [path.name for path in tmp_path.iterdir()] == ['preds']

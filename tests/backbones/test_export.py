@@ -100,7 +100,7 @@ def test_torch_export_at_any_size(name, divisor, tmp_path):
     assert description == dict(any='thing')
     sizes = [(2, 64, 96), (1, 128, 64), (3, 224, 320)]
     check(model, run, sizes if divisor > 1 else [*sizes, (1, 33, 47), (3, 97, 130)])
-    with pytest.raises(UsageError, match='does not take images of 16x16'):
+    with pytest.raises(UsageError, match='does not run on images of 16x16'):
         run(torch.rand(1, 3, 16, 16))
 
 

@@ -241,6 +241,17 @@ class TestComplaints:
         assert cli.command_line(lambda: cfg.pretty_text, 'stopped') == 130
         assert capsys.readouterr().err == '\nstopped\n'
 
+    def test_an_error_after_ctrl_c_is_told(self):
+
+        def run():
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise OSError('no room for what was done')
+
+        with pytest.raises(OSError, match='no room'):
+            cli.command_line(run, 'stopped')
+
     def test_interrupted_where_python_forgets_it(self):
 
         class Removed:

@@ -1,5 +1,6 @@
 """Killed at any moment, and started again by the same command."""
 import json
+import logging
 import os
 import shutil
 import signal
@@ -122,6 +123,9 @@ class Tool:
         sys.stdout, sys.stderr = out, err = open('out.txt', 'w'), open('err.txt', 'w')
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
+        for handler in filter(None, (reference() for reference in logging._handlerList)):
+            if getattr(getattr(handler, 'stream', None), 'closed', False):  # as of an earlier test in this process
+                handler.setStream(err)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         torch.set_num_threads(1)
         Config.pretty_text = ''  # takes most of the time of a small checkpoint

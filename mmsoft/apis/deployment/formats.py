@@ -132,8 +132,8 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
             with torch.no_grad():
                 out = module(*tensors)
         except (AssertionError, RuntimeError) as error:  # what was recorded as true of all sizes is not
-            raise UsageError(f'{path} does not take images of {"x".join(map(str, tensors[0].shape[2:]))}: '
-                             f'{str(error).splitlines()[0]}') from error
+            raise UsageError(f'{path} does not run on images of {"x".join(map(str, tensors[0].shape[2:]))}: '
+                             f'{_first_line(error)}') from error
         return out if isinstance(out, tuple) else (out, )
 
     return run, files[KEY]
@@ -147,7 +147,11 @@ def _one_sentence(recorder: str) -> Iterator[None]:
         raise
     except Exception as error:  # a recorder's own
         raise UsageError(f'{recorder} of torch {torch.__version__} does not understand this model: '
-                         f'{str(error).strip().splitlines()[0]}') from error
+                         f'{_first_line(error)}') from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], divisor: int) -> bool:

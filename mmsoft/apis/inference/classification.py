@@ -44,7 +44,7 @@ class Classification(Task):
             dict(label=label, score=score, **(dict(name=classes[label]) if classes else {}))
             for label, score in zip(labels.tolist(), scores.tolist())
         ]
-        self.results.add([dict(file_name=name.as_posix(), classes=top)])
+        self.results.add([dict(file_name=name.as_posix(), classes=top)], folder)
 
     def save(self, folder: Path) -> None:
         self.results.dump(folder / 'predictions.json')

@@ -50,7 +50,7 @@ class Detection(Task):
         if 'masks' in found:
             for result, mask in zip(results, encode_mask_results(found.masks)):
                 result['segmentation'] = dict(mask, counts=mask['counts'].decode())
-        self.results.add(results)
+        self.results.add(results, folder)
 
     def save(self, folder: Path) -> None:
         classes = self.inferencer.model.dataset_meta['classes']

@@ -58,7 +58,8 @@ def _run(run: Run, described: Dict[str, Any], path: str, images: Tensor, *others
     sides, fixed, divisor = list(images.shape[2:]), described['size'], described['side_divisor']
     least = described.get('least_side', 1)
     if fixed and sides != fixed or any(side % divisor or side < least for side in sides):
-        wanted = 'x'.join(map(str, fixed)) if fixed else f'sides of {least} or more that are multiples of {divisor}'
+        multiples = f' that are multiples of {divisor}' if divisor > 1 else ''
+        wanted = 'x'.join(map(str, fixed)) if fixed else f'sides of {least} or more{multiples}'
         raise UsageError(f'{path} takes images of {wanted}, and the config makes one of {sides[0]}x{sides[1]}; export '
                          'to ONNX without --size to take all.')
     return run(images.contiguous(), *others)

@@ -2,8 +2,8 @@
 import json
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import SpooledTemporaryFile
-from typing import Any, List
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, List, Optional
 
 import numpy as np
 from mmengine.dataset import pseudo_collate
@@ -37,23 +37,33 @@ class Task:
 
 
 class Entries:
-    """The list that a JSON file will be; more of it than a few megabytes waits on the disk."""
+    """The list that a JSON file will be. Until then it waits in a file without a name beside it, whole entries of it."""
 
     def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(2**22)
+        self._file: Optional[BinaryIO] = None
+        self._end = 0
 
-    def add(self, entries: List[dict]) -> None:
-        """Appends them."""
+    def add(self, entries: List[dict], folder: Path) -> None:
+        """Appends them, on the disk of a folder."""
+        if self._file is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = TemporaryFile(buffering=0, dir=str(folder))
         text = ', '.join(map(json.dumps, entries))
-        self._file.write((', ' * bool(text and self._file.tell()) + text).encode())
+        rest = (', ' * bool(text and self._end) + text).encode()
+        self._file.seek(self._end)
+        while rest:
+            rest = rest[self._file.write(rest):]
+        self._end = self._file.tell()
 
     def dump(self, path: Path) -> None:
         """Writes the file, as a whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file.seek(0)
         with atomic_write(path) as file:
             file.write(b'[')
-            copyfileobj(self._file, file)
+            if self._file is not None:
+                self._file.truncate(self._end)
+                self._file.seek(0)
+                copyfileobj(self._file, file)
             file.write(b']')
 
 
