@@ -125,7 +125,7 @@ class Tool:
         os.dup2(err.fileno(), 2)
         for handler in filter(None, (reference() for reference in logging._handlerList)):
             if getattr(getattr(handler, 'stream', None), 'closed', False):  # as of an earlier test in this process
-                handler.setStream(err)
+                handler.stream = err  # setStream would flush the closed one
         signal.signal(signal.SIGINT, signal.default_int_handler)
         torch.set_num_threads(1)
         Config.pretty_text = ''  # takes most of the time of a small checkpoint
