@@ -79,11 +79,14 @@ def run_module(name: str, *args) -> int:
     return command_line(lambda: import_module(name).main(*args))
 
 
-def tool(module: str, when_interrupted: str = 'Interrupted.') -> Callable[[Callable], Callable[[], int]]:
+def tool(
+    module: str, when_interrupted: str = 'Interrupted.', heeds_sigterm: bool = False
+) -> Callable[[Callable], Callable[[], int]]:
     """Makes a tool of a function that adds its arguments to a parser; its docstring is what ``--help`` says.
 
     The tool calls the function of the same name in a module of the package, and prints the sentence that this returns.
-    Its exit code is 1 if a list of what could not be done is returned, see :func:`command_line` for others.
+    Its exit code is 1 if a list of what could not be done is returned, see :func:`command_line` for others. If it heeds
+    SIGTERM, that is to it what Ctrl-C is.
     """
 
     def decorate(add_arguments: Callable[[ArgumentParser], None]) -> Callable[[], int]:
@@ -94,6 +97,8 @@ def tool(module: str, when_interrupted: str = 'Interrupted.') -> Callable[[Calla
             options = vars(parser.parse_args())
             if 'local_rank' in options:
                 os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
+            if heeds_sigterm:
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
             result = getattr(import_module(f'mmsoft.{module}'), add_arguments.__name__)(**options)
             if isinstance(result, str):
                 print(result)
@@ -167,10 +172,9 @@ def showcase(parser: ArgumentParser) -> None:
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and the picture (default: work_dirs/CONFIG)')
 
 
-@tool('apis.inference', 'Interrupted; what was done is saved.')
+@tool('apis.inference', 'Interrupted; what was done is saved.', heeds_sigterm=True)
 def predict(parser: ArgumentParser) -> None:
     """Predicts what is in pictures, and draws it: boxes, masks, semantic segmentation or classes."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was done is saved then, too
     _model(parser, 'weights of the model, or what tools/export.py made of them')
     _pictures(parser, 'the results')
     add = parser.add_argument

@@ -35,13 +35,6 @@ def side_by_side(solve: Callable[[Problem], Result], problems: Sequence[Problem]
     return list(results)
 
 
-def watched() -> bool:
-    """Whether this thread's operators are being recorded or counted, by someone who would miss those of others."""
-    compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', lambda: False)  # since torch 2.1
-    return (compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
-            or torch.autograd._profiler_enabled())
-
-
 @functools.lru_cache(maxsize=8)
 def _pool(process: int, workers: int, threads: int) -> ThreadPoolExecutor:
     """Threads that stay, each for ``threads`` cores. A forked process has none of its parent's, so it is named."""

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import resolvent
-from .cores import side_by_side, watched
+from .cores import side_by_side
 from .precision import add_product, exact_product, no_autocast
-from .tracing import exporting
+from .tracing import exporting, watched
 
 
 def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:

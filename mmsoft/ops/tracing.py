@@ -1,4 +1,4 @@
-"""Whether a graph is being made that other programs shall run."""
+"""Whether operators are being recorded, for a graph that other programs shall run, or by whoever counts them."""
 from typing import Union
 
 import torch
@@ -21,6 +21,13 @@ def exporting() -> bool:
         if hasattr(compiler, question):
             return getattr(compiler, question)()
     return False
+
+
+def watched() -> bool:
+    """Whether this thread's operators are being recorded or counted, by someone who would miss those of others."""
+    compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', lambda: False)  # since torch 2.1
+    return (compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+            or torch.autograd._profiler_enabled())
 
 
 def least(a: Size, b: int) -> Size:
