@@ -1,6 +1,7 @@
 """Numbers that do not depend on who computes them, in which company, or how often."""
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,32 @@ def test_two_processes(trial, full, task, tmp_path):
                 for name in one if one[name].is_floating_point())
     trial.note(worst=worst)
     assert worst < 1e-4
+
+
+def saved(path):
+    """What tools/test.py --out has written."""
+    if path.is_dir():
+        return {one.name: np.asarray(Image.open(one)) for one in path.iterdir()}
+    return pickle.loads(path.read_bytes())
+
+
+@pytest.mark.rounds(0, 2)
+@pytest.mark.parametrize('task', CONFIGS)
+def test_test_by_two_processes(trial, task, trained, tmp_path):
+    """Predictions of tools/dist_test.sh with two processes, and of tools/test.py, of an odd number of pictures: equal."""
+    checkpoint = trained(task)
+    certain = "model['test_cfg'] = dict(score_thr=0.)\n" if task == 'detector' else ''
+    Path('config.py').write_text(CONFIGS[task] + certain)
+    pictures = int(trial.random.choice([1, 3]))
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHON=sys.executable, OMP_NUM_THREADS='1',
+                       PORT=str(20000 + os.getpid() % 20000))
+    outs = []
+    for name, command in dict(one=[sys.executable, ROOT / 'tools/test.py', 'config.py', checkpoint],
+                              two=[ROOT / 'tools/dist_test.sh', 'config.py', checkpoint, '2']).items():
+        outs.append(tmp_path / (name if task == 'segmenter' else f'{name}.pkl'))
+        command += ['--out', outs[-1], '--cfg-options', f'test_dataloader.dataset.indices={pictures}']
+        done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, done.stdout.decode()[-3000:]
+    one, two = map(saved, outs)
+    trial.note(pictures=pictures)
+    assert len(one) == pictures and same(one, two)
