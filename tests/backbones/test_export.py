@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
@@ -9,7 +10,8 @@ from mmsoft.apis.deployment import formats
 from mmsoft.necks import RescalePyramid
 from mmsoft.utils import UsageError
 
-pytest.importorskip('torch.export', reason='torch 2.0 records no such programs')
+RECORDS = hasattr(torch, 'export')
+records = pytest.mark.skipif(not RECORDS, reason='torch 2.0 records no such programs')
 
 SOFT_NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1])
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
@@ -71,6 +73,7 @@ def check(model, run, sizes):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.xfail(not RECORDS, raises=UsageError, strict=True, reason='torch 2.0 has no unflatten for ONNX, and says so')
 @every_body
 def test_onnx_at_any_size(name, tmp_path):
     model, path = body(name), tmp_path / 'body.onnx'
@@ -90,6 +93,7 @@ def short(name):
     return model
 
 
+@records
 @pytest.mark.slow
 @pytest.mark.parametrize('name, divisor', [
     ('soft', 1), ('soft-norm-fixed', 1), ('xcit-masked', 32), ('cvt', 1), ('neck', 1)])
@@ -104,6 +108,7 @@ def test_torch_export_at_any_size(name, divisor, tmp_path):
         run(torch.rand(1, 3, 16, 16))
 
 
+@records
 def test_what_no_recorder_understands_is_one_sentence(tmp_path):
 
     class Choosing(Flat):
@@ -115,6 +120,7 @@ def test_what_no_recorder_understands_is_one_sentence(tmp_path):
         formats.write('torch', Choosing(nn.Identity()), (torch.rand(2, 3, 64, 96), ), (0, 2, 3), {}, tmp_path / 'x.pt2')
 
 
+@records
 def test_what_is_recorded_wrongly_is_refused(tmp_path):
     calls = []
 
@@ -130,12 +136,18 @@ def test_what_is_recorded_wrongly_is_refused(tmp_path):
     assert not path.exists()
 
 
+def test_without_torch_export(tmp_path, monkeypatch):
+    monkeypatch.delattr(torch, 'export', raising=False)
+    with pytest.raises(UsageError, match='^torch.export came with torch 2.1; '):
+        formats.write('torch', body('deit'), (torch.rand(2, 3, 64, 96), ), (0, 2, 3), {}, tmp_path / 'body.pt2')
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['soft-norm-fixed', 'xcit', 'deit', 'cvt'])
 def test_compiles_to_one_graph(name):
     model = short(name)
     torch._dynamo.reset()
-    compiled = torch.compile(model, backend='aot_eager', fullgraph=True)
+    compiled = torch.compile(model, backend='aot_eager', fullgraph=RECORDS)  # torch 2.0 compiles in pieces
     images, grads = torch.randn(2, 3, 64, 96), []
     for run in (model, compiled):
         model.zero_grad()
