@@ -87,12 +87,13 @@ FORKS = dict(
         dict(mmengine='0.10.7', mmcv='2.1.9+cu121', mmdet='3.1.0'),
         dict(mmengine='0.10.7', mmcv_lite='2.1.0'),
         dict(mmengine='0.10.7', mmcv='2.2.0', mmpretrain='1.2.0'),
-        dict(mmengine='0.10.7', mmcv='2.1.0', mmpretrain='1.2.0', transformers='4.57.1'),
-        dict(mmengine='0.10.7', mmcv='2.1.0', mmdet='3.3.0', transformers='5.23.0'),
-        dict(FORKS, transformers='5.23.0'),
+        dict(INSTALLED, pycocotools='2.0.7', transformers='4.51.3'),
+        dict(mmengine='0.10.7', mmcv='2.1.0', mmdet='3.3.0', pycocotools='2.0.7', transformers='5.23.0'),
+        dict(mmengine='0.10.7', mmcv='2.1.0', mmpretrain='1.2.0', transformers='5.23.0'),
+        dict(FORKS, pycocotools='2.0.7', transformers='4.57.6'),
     ],
-    ids=['tested', 'no host', 'only mmdet', 'mmcv-lite', 'new mmcv without mmdet', 'transformers 4',
-         'transformers 5 without mmpretrain', 'forks'])
+    ids=['tested', 'no host', 'only mmdet', 'mmcv-lite', 'new mmcv without mmdet', 'old transformers',
+         'transformers without mmpretrain', 'transformers without pycocotools', 'forks'])
 def test_versions_that_fit(install, versions):
     install(**versions)
     check_all()
@@ -173,10 +174,15 @@ def test_require_host_names_what_needs_it(install):
         mmsoft.require_host('mmseg', 'tools/train.py')
 
 
-def test_mmpretrain_does_not_import_beside_transformers_5(install):
-    install(mmengine='0.10.7', mmcv='2.1.0', mmpretrain='1.2.0', transformers='5.0.0')
-    with pytest.raises(hosts.HostError, match='mmpretrain 1.2.0 does not import beside transformers 5.0.0: install'):
-        mmsoft.require_host('mmpretrain')
+@pytest.mark.parametrize('module', ['mmdet', 'mmseg', 'mmpretrain'])
+@pytest.mark.parametrize('versions, said', [
+    (dict(INSTALLED, transformers='4.52.1'), r'mmpretrain 1.2.0 .* transformers 4.52.1: install "transformers<4.52"'),
+    (dict(FORKS, transformers='5.0.0'), r'onedl-mmpretrain 1.3.6 .* transformers 5.0.0: install "transformers<5"'),
+])
+def test_transformers_beside_which_mmpretrain_does_not_import(install, module, versions, said):
+    install(pycocotools='2.0.7', **versions)
+    with pytest.raises(hosts.HostError, match=f'mmsoft needs {module}, but {said}'):
+        mmsoft.require_host(module)
 
 
 def test_mmdet_needs_the_compiled_operators(install):

@@ -87,7 +87,7 @@ def test_without_timm_it_is_one_sentence():
 
 def test_transformers():
     transformers = pytest.importorskip('transformers')
-    config = transformers.TimmBackboneConfig('soft_tiny', out_indices=(1, 2, 3), use_pretrained_backbone=False)
+    config = transformers.TimmBackboneConfig(backbone='soft_tiny', out_indices=(1, 2, 3), use_pretrained_backbone=False)
     maps = transformers.TimmBackbone(config)(torch.rand(1, 3, 64, 64)).feature_maps
     assert [tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]
 

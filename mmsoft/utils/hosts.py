@@ -23,6 +23,9 @@ TESTED = 'mmengine 0.10.7, mmcv 2.1.0, mmdet 3.3.0, mmsegmentation 1.2.2, mmpret
 ANY_MMCV = '>=2.0.0,<3.0.0'
 """What fits all but the distributions that end their import beside an mmcv newer than the above."""
 REFUSE_NEW_MMCV = ('mmdet', 'mmsegmentation')
+FITTING_TRANSFORMERS = {'mmpretrain': '<4.52', 'onedl-mmpretrain': '<5'}
+"""Beside newer ones mmpretrain does not import, if pycocotools is there: then it has language models. mmdet imports it
+where it is installed, and mmseg imports mmdet."""
 
 
 class HostError(UsageError, ImportError):
@@ -83,7 +86,15 @@ def require_host(module: str, purpose: str = 'mmsoft') -> None:
     if module == 'mmdet' and find_spec('mmcv._ext') is None:
         raise HostError(f'{purpose} needs mmcv with compiled operators for mmdet, and the installed mmcv has none: '
                         f'replace it by mmcv==2.1.0 (tested together: {TESTED}).')
-    transformers = _version('transformers')
-    if found and found[0] == 'mmpretrain' and transformers and SpecifierSet('>=5').contains(transformers):
-        raise HostError(f'{purpose} needs mmpretrain, and mmpretrain {found[1]} does not import beside transformers '
-                        f'{transformers}: install "transformers<5", or do without.')
+    _check_transformers(module, purpose)
+
+
+def _check_transformers(module: str, purpose: str) -> None:
+    found, transformers = installed('mmpretrain'), _version('transformers')
+    if not (found and transformers and _version('pycocotools')) or (module == 'mmseg' and not installed('mmdet')):
+        return
+    name, number = found
+    fits = FITTING_TRANSFORMERS[name]
+    if not SpecifierSet(fits).contains(transformers, prereleases=True):
+        raise HostError(f'{purpose} needs {module}, but {name} {number} does not import beside transformers '
+                        f'{transformers}: install "transformers{fits}", or remove either.')
