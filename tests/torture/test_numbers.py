@@ -128,11 +128,19 @@ def test_twice(trial, full, task, tmp_path):
     assert same(one, other)
 
 
-# Batch norm, which looks at its own process, and what mixes or drops at random in a batch are left out.
+# Left out are batch norm and RetinaNet's loss, which look at their own process alone, and what mixes or drops at random
+# in a batch.
 SIMPLE = dict(
     detector='''
 model['backbone'].update(drop_path_rate=0., norm_eval=True)
 model['neck']['norm_cfg'] = dict(type='GN', num_groups=8)
+model['bbox_head'] = dict(
+    _delete_=True, type='ATSSHead', num_classes=6, in_channels=32, feat_channels=32, stacked_convs=1,
+    norm_cfg=dict(type='GN', num_groups=8), loss_cls=dict(type='FocalLoss', use_sigmoid=True),
+    loss_bbox=dict(type='GIoULoss'), anchor_generator=dict(
+        type='AnchorGenerator', ratios=[1.0], octave_base_scale=2, scales_per_octave=1, strides=[8, 16, 32, 64]))
+model['train_cfg'] = dict(
+    _delete_=True, assigner=dict(type='ATSSAssigner', topk=9), allowed_border=-1, pos_weight=-1)
 train_dataloader['batch_sampler'] = None
 ''',
     segmenter='''
@@ -186,7 +194,7 @@ def saved(path):
 @pytest.mark.rounds(0, 2)
 @pytest.mark.parametrize('task', CONFIGS)
 def test_test_by_two_processes(trial, task, trained, tmp_path):
-    """Predictions of tools/dist_test.sh with two processes, and of tools/test.py, of an odd number of pictures: equal."""
+    """Predictions of tools/dist_test.sh with two processes and of tools/test.py, of an odd number of pictures: equal."""
     checkpoint = trained(task)
     certain = "model['test_cfg'] = dict(score_thr=0.)\n" if task == 'detector' else ''
     Path('config.py').write_text(CONFIGS[task] + certain)
@@ -198,7 +206,8 @@ def test_test_by_two_processes(trial, task, trained, tmp_path):
                               two=[ROOT / 'tools/dist_test.sh', 'config.py', checkpoint, '2']).items():
         outs.append(tmp_path / (name if task == 'segmenter' else f'{name}.pkl'))
         command += ['--out', outs[-1], '--cfg-options', f'test_dataloader.dataset.indices={pictures}']
-        done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
         assert done.returncode == 0, done.stdout.decode()[-3000:]
     one, two = map(saved, outs)
     trial.note(pictures=pictures)
