@@ -194,7 +194,7 @@ def saved(path):
 @pytest.mark.rounds(0, 2)
 @pytest.mark.parametrize('task', CONFIGS)
 def test_test_by_two_processes(trial, task, trained, tmp_path):
-    """Predictions of tools/dist_test.sh with two processes and of tools/test.py, of an odd number of pictures: equal."""
+    """tools/dist_test.sh with two processes predicts what tools/test.py does, of an odd number of pictures."""
     checkpoint = trained(task)
     certain = "model['test_cfg'] = dict(score_thr=0.)\n" if task == 'detector' else ''
     Path('config.py').write_text(CONFIGS[task] + certain)
