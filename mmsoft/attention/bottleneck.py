@@ -56,7 +56,7 @@ class BottleneckTokens(BaseModule):
             windows, stride = zip(*map(self._cover, q.shape[-2:]))
             bottom, right = ((n - 1) * step + self.ratio - extent
                              for n, step, extent in zip(windows, stride, q.shape[-2:]))
-            if bottom or right:
+            if bottom > 0 or right > 0:
                 q = F.pad(q, (0, right, 0, bottom), mode='replicate')
             tokens = self._sample(q, stride)
             if self.size is not None and max(tokens.shape[-2:]) > self.size:

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from . import resolvent
 from .cores import side_by_side
 from .precision import add_product, exact_product, no_autocast
-from .tracing import exporting, watched
+from .tracing import compiling, exporting, opaque, watched
 
 
 def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
@@ -94,6 +94,8 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
         if matrix.requires_grad:  # its value is out; its differential is the exact inverse's, not the iteration's
             out = out - exact_product(inverse, exact_product(matrix - fixed, out))
         return out.reshape(y.shape)
+    if compiling():
+        return _CompiledProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
     method = _choose(method, m, iterations)
     return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
 
@@ -146,6 +148,31 @@ class _InverseProduct(torch.autograd.Function):
             dy = _joined(side_by_side(solve, range(len(ctx.parts))))
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         return dmatrix, dy, None, None, None
+
+
+@opaque
+def newton_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
+    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1)."""
+    return inverse_product(matrix, y, alpha, iterations, method).contiguous()
+
+
+class _CompiledProduct(torch.autograd.Function):
+    """:class:`_InverseProduct` of an operator for both passes. It returns no factors, so the second makes them anew."""
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
+        ctx.options = iterations, method
+        out = newton_product(matrix, y, alpha, iterations, method)
+        ctx.save_for_backward(matrix, alpha, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        matrix, alpha, out = ctx.saved_tensors
+        with no_autocast(grad.device.type):
+            dy = newton_product(matrix, grad, alpha, *ctx.options)
+            return exact_product(-dy, out.transpose(1, 2)), dy, None, None, None
 
 
 class _Method(NamedTuple):

@@ -1,9 +1,10 @@
 """Whether operators are being recorded, for a graph that other programs shall run, or by whoever counts them."""
-from typing import Union
+from typing import Callable, Union
 
 import torch
 from torch import Tensor
 
+_HAS_OPERATORS = hasattr(torch.library, 'custom_op')  # since torch 2.4
 Size = Union[int, Tensor]
 
 
@@ -11,16 +12,42 @@ def exporting() -> bool:
     """Whether operations are being recorded by ``torch.export`` or ``torch.onnx.export``.
 
     Autograd functions, fused kernels and choices by value have no place in such a graph; every operator of
-    :mod:`mmsoft.ops` that has them writes its plain formula instead. Before torch 2.7 a recording does not know whether
+    :mod:`mmsoft.ops` that has them writes its plain formula instead. Before torch 2.4 a recording does not know whether
     it is made by ``torch.export`` or by ``torch.compile``, and both get the formula.
     """
     if torch.onnx.is_in_onnx_export():
         return True
     compiler = getattr(torch, 'compiler', None)
-    for question in ('is_exporting', 'is_compiling'):
-        if hasattr(compiler, question):
-            return getattr(compiler, question)()
-    return False
+    if hasattr(compiler, 'is_exporting'):  # since torch 2.7
+        return compiler.is_exporting()
+    if not (hasattr(compiler, 'is_compiling') and compiler.is_compiling()):
+        return False
+    return not (_HAS_OPERATORS and compiler.is_dynamo_compiling()) or _dynamo_exports()
+
+
+def _dynamo_exports() -> bool:
+    """Whether what dynamo records is for ``torch.export``; it runs this function instead of recording it."""
+    return torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().export
+
+
+_dynamo_exports._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result does, which imports dynamo
+
+
+def compiling() -> bool:
+    """Whether operations are being recorded by ``torch.compile``, of a torch that has operators made in Python."""
+    return _HAS_OPERATORS and torch.compiler.is_dynamo_compiling() and not exporting()
+
+
+def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An operator that compilers call and do not look into; its result is like the second argument, and no alias.
+
+    What is written out by tens of small products in each block would take a compiler minutes, and gain nothing.
+    """
+    if not _HAS_OPERATORS:
+        return function
+    operator = torch.library.custom_op(f'mmsoft::{function.__name__}', function, mutates_args=())
+    operator.register_fake(lambda first, second, *_: second.new_empty(second.shape))
+    return operator
 
 
 def watched() -> bool:

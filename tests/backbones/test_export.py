@@ -155,3 +155,18 @@ def test_compiles_to_one_graph(name):
         grads.append(torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]))
     assert (grads[0] - grads[1]).norm() < 1e-4 * grads[0].norm()
     check(model, torch.no_grad()(compiled), [(2, 64, 96)])
+
+
+@pytest.mark.slow
+def test_compiles_once_for_one_size_and_once_for_others():
+    """Sizes that the greatest stride divides; others pad their maps, and have graphs of their own."""
+    model, graphs = body('soft-norm'), []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=keep, fullgraph=True)
+    check(model, torch.no_grad()(compiled), [(2, 64, 96), (2, 128, 64), (2, 160, 192), (2, 800, 1344)])
+    assert len(graphs) == 2
