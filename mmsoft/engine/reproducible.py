@@ -48,6 +48,23 @@ class _NumberedBatches:
         return self.batches
 
 
+class _Resumed:
+    """A loader behind as many Nones as a loop was trained on: mmengine draws and leaves these, onedl-mmengine skips them."""
+
+    def __init__(self, loader: DataLoader, trained: int) -> None:
+        self.batches = chain(repeat(None, trained), loader)
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.batches)
+
+    def skip_iter(self, number: int) -> None:
+        for _ in range(number):
+            next(self)
+
+
 @HOOKS.register_module()
 class ReproducibleTrainingHook(Hook):
     """Makes the random states of each iteration, and of each sample, follow from the seed and their numbers alone.
@@ -95,8 +112,9 @@ class ReproducibleTrainingHook(Hook):
         old.dataset.__getitems__ = ReproducibleSamples(old.dataset, self.skip_broken, *seed, OF_SAMPLES)
         options = {name: getattr(old, name) for name in LOADER_OPTIONS}
         loop.dataloader = DataLoader(old.dataset, batch_sampler=self.batches, **options)
-        if endless:  # the loop draws what it was trained on, and leaves it
-            loop.dataloader_iterator = chain(repeat(None, loop.iter), loop.dataloader)
+        if endless:
+            loop.dataloader_iterator = _Resumed(loop.dataloader, loop.iter)
+            loop.fast_forward_on_resume = False  # in onedl-mmengine, where it leaves the trained batches in
         elif self.batches.trained:
             run_iter, trained = loop.run_iter, self.batches.trained
             loop.run_iter = lambda index, batch: run_iter(index + trained, batch)
