@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mmsoft.utils.hosts import installed
+
 ROOT = Path(__file__).resolve().parents[1]
 HERE = sys.executable
 OFFLINE = ['--no-deps', '--no-index']
 CONFIG = 'retinanet_soft_nano_shapes.py'
+MMDET = installed('mmdet')[0] if installed('mmdet') else 'mmdet'
+FORK = MMDET.startswith('onedl')
 OWN_CONFIG = '''
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 model = dict(
@@ -79,10 +83,14 @@ def elsewhere(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def trained(elsewhere):
-    """Config, checkpoint and work directory of one epoch by ``mim train mmsoft``."""
-    work_dir = elsewhere.folder / 'trained'
-    elsewhere.mim('train', 'mmsoft', CONFIG, '--work-dir', work_dir, '--cfg-options', 'train_cfg.max_epochs=1')
-    return elsewhere.resource(f'configs/{CONFIG}'), work_dir / 'epoch_1.pth', work_dir
+    """Config, checkpoint and work directory of one epoch by ``mim train mmsoft``, where mim finds a wheel."""
+    work_dir, config = elsewhere.folder / 'trained', elsewhere.resource(f'configs/{CONFIG}')
+    options = '--work-dir', work_dir, '--cfg-options', 'train_cfg.max_epochs=1'
+    if FORK:
+        elsewhere.run(elsewhere.resource('tools/train.py'), config, *options)
+    else:
+        elsewhere.mim('train', 'mmsoft', CONFIG, *options)
+    return config, work_dir / 'epoch_1.pth', work_dir
 
 
 def test_it_is_the_wheel_that_is_imported(elsewhere):
@@ -102,13 +110,14 @@ def test_mim_resources_are_copies_of_all_there_is(elsewhere):
     assert elsewhere.resource('model-index.yml').read_text() == (ROOT / 'model-index.yml').read_text()
 
 
+@pytest.mark.xfail(FORK, raises=AssertionError, strict=True, reason='onedl-mim takes a wheel\'s metadata for its package')
 def test_mim_searches_the_model_index(elsewhere):
     assert '42.8' in elsewhere.mim('search', 'mmsoft', '--config', 'retinanet_soft_small_1x')
 
 
 def test_mmdet_trains_a_config_of_ones_own(elsewhere):
     (elsewhere.folder / 'own.py').write_text(OWN_CONFIG)
-    printed = elsewhere.mim('train', 'mmdet', 'own.py', '--work-dir', 'own', '--cfg-options', *SMALL)
+    printed = elsewhere.mim('train', MMDET, 'own.py', '--work-dir', 'own', '--cfg-options', *SMALL)
     assert 'Training finished successfully' in printed
     assert (elsewhere.folder / 'own/epoch_1.pth').exists()
 
@@ -119,23 +128,23 @@ def test_mmsoft_trains_its_config(trained):
 
 def test_mmdet_tests_our_config(elsewhere, trained):
     config, checkpoint, _ = trained
-    printed = elsewhere.mim('test', 'mmdet', config, '--checkpoint', checkpoint, '--work-dir', 'tested')
+    printed = elsewhere.mim('test', MMDET, config, '--checkpoint', checkpoint, '--work-dir', 'tested')
     assert 'Testing finished successfully' in printed
 
 
 def test_mmdet_counts_the_flops_of_our_config(elsewhere, trained):
-    printed = elsewhere.mim('run', 'mmdet', 'get_flops', trained[0], '--num-images', 1)
+    printed = elsewhere.mim('run', MMDET, 'get_flops', trained[0], '--num-images', 1)
     assert 'Flops:' in printed and 'Params:' in printed
 
 
 def test_mmdet_browses_the_data_of_our_config(elsewhere, trained):
-    elsewhere.mim('run', 'mmdet', 'browse_dataset', trained[0], '--output-dir', 'shown', '--not-show')
+    elsewhere.mim('run', MMDET, 'browse_dataset', trained[0], '--output-dir', 'shown', '--not-show')
     assert len(list((elsewhere.folder / 'shown').glob('*.jpg'))) == 4
 
 
 def test_mmdet_analyzes_our_logs(elsewhere, trained):
     log, = trained[2].glob('*/vis_data/scalars.json')
-    assert 's/iter' in elsewhere.mim('run', 'mmdet', 'analyze_logs', 'cal_train_time', log)
+    assert 's/iter' in elsewhere.mim('run', MMDET, 'analyze_logs', 'cal_train_time', log)
 
 
 def test_inferencers_take_our_configs(elsewhere, trained):
