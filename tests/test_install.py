@@ -110,7 +110,7 @@ def test_mim_resources_are_copies_of_all_there_is(elsewhere):
     assert elsewhere.resource('model-index.yml').read_text() == (ROOT / 'model-index.yml').read_text()
 
 
-@pytest.mark.xfail(FORK, raises=AssertionError, strict=True, reason='onedl-mim takes a wheel\'s metadata for its package')
+@pytest.mark.xfail(FORK, raises=AssertionError, strict=True, reason='onedl-mim takes metadata for the package')
 def test_mim_searches_the_model_index(elsewhere):
     assert '42.8' in elsewhere.mim('search', 'mmsoft', '--config', 'retinanet_soft_small_1x')
 

@@ -49,7 +49,7 @@ class _NumberedBatches:
 
 
 class _Resumed:
-    """A loader behind as many Nones as a loop was trained on: mmengine draws and leaves these, onedl-mmengine skips them."""
+    """A loader behind Nones for trained batches: mmengine draws these and leaves them, onedl-mmengine skips them."""
 
     def __init__(self, loader: DataLoader, trained: int) -> None:
         self.batches = chain(repeat(None, trained), loader)

@@ -73,7 +73,7 @@ def check(model, run, sizes):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.xfail(not RECORDS, raises=UsageError, strict=True, reason='torch 2.0 has no unflatten for ONNX, and says so')
+@pytest.mark.xfail(not RECORDS, raises=UsageError, strict=True, reason='ONNX of torch 2.0 has no unflatten')
 @every_body
 def test_onnx_at_any_size(name, tmp_path):
     model, path = body(name), tmp_path / 'body.onnx'
