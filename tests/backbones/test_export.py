@@ -157,6 +157,7 @@ def test_compiles_to_one_graph(name):
     check(model, torch.no_grad()(compiled), [(2, 64, 96)])
 
 
+@pytest.mark.skipif(not RECORDS, reason='torch 2.0 compiles in pieces')
 @pytest.mark.slow
 def test_compiles_once_for_one_size_and_once_for_others():
     """Sizes that the greatest stride divides; others pad their maps, and have graphs of their own."""
