@@ -52,6 +52,7 @@ class Detections(nn.Module):
                 raise UsageError(f'{part.test_cfg.nms.type} is not exported: choose nms in test_cfg.')
         masks = self.roi is not None and self.roi.with_mask
         self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if masks else []))
+        self.least_side = 1 + max(map(max, self.dense.prior_generator.strides))
         for module in model.modules():
             if isinstance(module, SingleRoIExtractor):
                 module.forward = partial(_pool, module)

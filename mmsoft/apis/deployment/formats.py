@@ -22,8 +22,6 @@ KEY = 'mmsoft'
 OPSET = 17
 AXES = {0: 'batch', 2: 'height', 3: 'width'}
 """Dimensions of images that may be free."""
-LEAST_SIDE = 33
-"""Of free sides in a torch.export file, as a recorder cannot reason of maps with a single window. ONNX files have none."""
 
 
 def is_exported(path: str) -> bool:
@@ -32,7 +30,7 @@ def is_exported(path: str) -> bool:
 
 
 def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], description: Dict[str, Any],
-          path: Path, divisor: int = 1) -> None:
+          path: Path, divisor: int = 1, least_side: int = 33) -> None:
     """Exports a model.
 
     Args:
@@ -42,7 +40,9 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         free (Sequence[int]): Dimensions of the images that are others in other calls.
         description (dict): What is kept beside the model, as JSON.
         path (Path): File to write.
-        divisor (int): Of free sides.
+        divisor (int): Of free sides in a file of torch.export.
+        least_side (int): Of them, too: one more than the coarsest stride, as the recorder cannot reason of maps with a
+            single place. Defaults to 33.
 
     Raises:
         UsageError: If a package is missing, the recorder does not understand the model, or what torch.export recorded
@@ -57,16 +57,16 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
             contents = io.BytesIO()
             with _one_sentence('torch.export'):
                 program = torch.export.export(
-                    graph, example, dynamic_shapes=_shapes(graph, free, divisor), strict=False)
+                    graph, example, dynamic_shapes=_shapes(graph, free, divisor, least_side), strict=False)
                 torch.export.save(program, contents, extra_files={KEY: text})
-            if 2 in free and not _holds(contents, graph, example, divisor):
+            if 2 in free and not _holds(contents, graph, example, divisor, least_side):
                 raise UsageError(f'torch {torch.__version__} does not record this model for images of any size; give '
                                  '--size HxW, or export to ONNX, which takes any.')
             with atomic_write(path) as file:
                 file.write(contents.getvalue())
             return
         onnx = _package('onnx', 'Writing ONNX')
-        # By TorchScript, in seconds and for all sizes; the other exporter goes by way of torch.export, see LEAST_SIDE.
+        # By TorchScript, in seconds and for all sizes; the other exporter goes by way of torch.export.
         recorder = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
         contents = io.BytesIO()
         with _one_sentence('torch.onnx'):
@@ -154,13 +154,14 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], divisor: int) -> bool:
+def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], divisor: int, least_side: int) -> bool:
     """Whether a file of torch.export can be read, and is the model at sizes beside the example's as well."""
     batch, channels, height, width = example[0].shape
     contents.seek(0)
     try:
         read = torch.export.load(contents).module()
-        for sides in ([-(-side // divisor) * divisor for side in (65, 98)], (2 * height, 2 * width)):
+        for more in ((0, 33), (2 * height, 2 * width)):
+            sides = [-(-(least_side + one) // divisor) * divisor for one in more]
             images = torch.rand(batch, channels, *sides)
             got, want = (outs if isinstance(outs, tuple) else (outs, )
                          for outs in (read(images, *example[1:]), graph(images, *example[1:])))
@@ -172,11 +173,11 @@ def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], 
     return True
 
 
-def _shapes(graph: nn.Module, free: Sequence[int], divisor: int) -> Tuple[Optional[dict], ...]:
+def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, least_side: int) -> Tuple[Optional[dict], ...]:
     """The free dimensions in the words of torch.export."""
     sides = {}
     for dim in (2, 3):
-        part = dict(min=-(-LEAST_SIDE // divisor), max=8192 // divisor)
+        part = dict(min=-(-least_side // divisor), max=8192 // divisor)
         sides[dim] = (torch.export.Dim(AXES[dim], **part) if divisor == 1 else
                       divisor * torch.export.Dim(f'{AXES[dim]}_part', **part))
     dims = {0: torch.export.Dim(AXES[0], min=1, max=256), **sides}

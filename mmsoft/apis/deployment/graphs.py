@@ -15,6 +15,8 @@ class Scores(nn.Module):
 
     inputs: Tuple[str, ...] = ('images', )
     outputs: Tuple[str, ...] = ('logits', )
+    least_side = 33
+    """See :func:`mmsoft.apis.deployment.formats.write`."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from mmsoft.utils.config import load_config
 from ..inference.run import build_task
 from ..preflight import check_checkpoint
 from .describe import describe
-from .formats import LEAST_SIDE, SUFFIXES, write
+from .formats import SUFFIXES, write
 from .graphs import Scores
 
 
@@ -66,7 +66,7 @@ def export(config: str,
         inputs=graph.inputs,
         outputs=graph.outputs,
         size=[height, width] if size else None,
-        least_side=LEAST_SIDE if limited else 1,
+        least_side=graph.least_side if limited else 1,
         side_divisor=divisor)
-    write(to, graph.eval(), example, free, description, path, divisor)
+    write(to, graph.eval(), example, free, description, path, divisor, graph.least_side)
     return f'{out}: {description["task"]} of images of {size or "any size"}, {path.stat().st_size / 1e6:.1f} MB.'
