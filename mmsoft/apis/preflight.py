@@ -103,6 +103,9 @@ def explained(run: Callable) -> Callable:
             frames = traceback.extract_tb(error.__traceback__)
             if any(Path(frame.filename).name == 'loops.py' and frame.name == 'run' for frame in frames):
                 raise
+            if any(frame.name == '_serialize_data' for frame in frames):  # mmengine's, of a data set's samples
+                raise UsageError(f'{config} cannot be run: one of its data sets has no samples; if it had some a moment '
+                                 'ago, files have vanished since.') from error
             raise UsageError(f'{config} cannot be run ({type(error).__name__}: {error}).') from error
 
     return explain

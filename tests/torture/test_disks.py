@@ -182,10 +182,20 @@ def test_data_vanish(trial, workers, tmp_path, monkeypatch):
     done.set()
     thread.join()
     trial.note(task=str(task), deed=str(deed), at=round(at, 2), said=said)
-    assert '\n' not in said and ('.jpg cannot be loaded' in said or not said)
+    assert '\n' not in said and ('.jpg cannot be loaded' in said or 'has no samples' in said or not said)
     check_whole('run', trained=False)
     train('run', task, **options)  # which repairs the shapes
     assert Path('run/iter_40.pth' if task == 'segmenter' else 'run/epoch_10.pth').exists()
+
+
+def test_data_vanish_before_they_are_listed(tmp_path, monkeypatch):
+    shutil.copytree('data', tmp_path / 'data')
+    shutil.copy('segmenter.py', tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pictures = list(Path('data/shapes/images/training').glob('*.jpg'))
+    monkeypatch.setattr(launch, 'ensure_shapes', lambda: [path.unlink() for path in pictures])
+    with pytest.raises(UsageError, match='segmenter.py cannot be run: one of its data sets has no samples'):
+        train('run', 'segmenter')
 
 
 HOLD = '''
