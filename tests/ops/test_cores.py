@@ -120,7 +120,7 @@ def test_a_forked_process_has_workers_of_its_own(two_threads):
     child.join(30)
     alive = child.is_alive()
     child.kill()
-    assert not alive
+    assert not alive and not queue.empty()
     assert queue.get() == ['0', '1']
 
 
