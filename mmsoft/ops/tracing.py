@@ -17,12 +17,14 @@ def exporting() -> bool:
     """
     if torch.onnx.is_in_onnx_export():
         return True
-    compiler = getattr(torch, 'compiler', None)
-    if hasattr(compiler, 'is_exporting'):  # since torch 2.7
-        return compiler.is_exporting()
-    if not (hasattr(compiler, 'is_compiling') and compiler.is_compiling()):
-        return False
-    return not (_HAS_OPERATORS and compiler.is_dynamo_compiling()) or _dynamo_exports()
+    if hasattr(getattr(torch, 'compiler', None), 'is_exporting'):  # since torch 2.7
+        return torch.compiler.is_exporting()
+    return _recording() and (not (_HAS_OPERATORS and torch.compiler.is_dynamo_compiling()) or _dynamo_exports())
+
+
+def _recording() -> bool:
+    """Whether ``torch.compile`` or ``torch.export`` is at work, which torch tells since 2.1."""
+    return hasattr(getattr(torch, 'compiler', None), 'is_compiling') and torch.compiler.is_compiling()
 
 
 def _dynamo_exports() -> bool:
@@ -52,8 +54,7 @@ def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def watched() -> bool:
     """Whether this thread's operators are being recorded or counted, by someone who would miss those of others."""
-    compiling = getattr(getattr(torch, 'compiler', None), 'is_compiling', lambda: False)  # since torch 2.1
-    return (compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    return (_recording() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
             or torch.autograd._profiler_enabled())
 
 

@@ -128,6 +128,14 @@ def test_twice(trial, full, task, tmp_path):
     assert same(one, other)
 
 
+def run_tool(command):
+    """Runs a tool, of one process or several, to its end."""
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHON=sys.executable, OMP_NUM_THREADS='1',
+                       PORT=str(20000 + os.getpid() % 20000))
+    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout.decode()[-3000:]
+
+
 # Left out are batch norm and RetinaNet's loss, which look at their own process alone, and what mixes or drops at random
 # in a batch.
 SIMPLE = dict(
@@ -172,10 +180,7 @@ def test_two_processes(trial, full, task, tmp_path):
     launch.train('config.py', str(tmp_path / 'one'), cfg_options={**options, 'train_dataloader.batch_size': 2 * batch})
     command = [ROOT / 'tools/dist_train.sh', 'config.py', '2', '--work-dir', tmp_path / 'two', '--cfg-options',
                *(f'{key}={value}' for key, value in options.items()), f'train_dataloader.batch_size={batch}']
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHON=sys.executable, OMP_NUM_THREADS='1',
-                       PORT=str(20000 + os.getpid() % 20000))
-    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, done.stdout.decode()[-3000:]
+    run_tool(command)
     one, two = (torch.load((tmp_path / name / 'last_checkpoint').read_text(), weights_only=False)['state_dict']
                 for name in ('one', 'two'))
     worst = max(((one[name] - two[name]).abs().max() / one[name].abs().max().clamp(min=1e-3)).item()
@@ -199,16 +204,11 @@ def test_test_by_two_processes(trial, task, trained, tmp_path):
     certain = "model['test_cfg'] = dict(score_thr=0.)\n" if task == 'detector' else ''
     Path('config.py').write_text(CONFIGS[task] + certain)
     pictures = int(trial.random.choice([1, 3]))
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHON=sys.executable, OMP_NUM_THREADS='1',
-                       PORT=str(20000 + os.getpid() % 20000))
     outs = []
     for name, command in dict(one=[sys.executable, ROOT / 'tools/test.py', 'config.py', checkpoint],
                               two=[ROOT / 'tools/dist_test.sh', 'config.py', checkpoint, '2']).items():
         outs.append(tmp_path / (name if task == 'segmenter' else f'{name}.pkl'))
-        command += ['--out', outs[-1], '--cfg-options', f'test_dataloader.dataset.indices={pictures}']
-        done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
-        assert done.returncode == 0, done.stdout.decode()[-3000:]
+        run_tool([*command, '--out', outs[-1], '--cfg-options', f'test_dataloader.dataset.indices={pictures}'])
     one, two = map(saved, outs)
     trial.note(pictures=pictures)
     assert len(one) == pictures and same(one, two)

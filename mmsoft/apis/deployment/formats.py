@@ -22,6 +22,8 @@ KEY = 'mmsoft'
 OPSET = 17
 AXES = {0: 'batch', 2: 'height', 3: 'width'}
 """Dimensions of images that may be free."""
+LEAST_SIDE = 33
+"""Of free sides in a file of torch.export, for a coarsest stride of 32."""
 
 
 def is_exported(path: str) -> bool:
@@ -30,7 +32,7 @@ def is_exported(path: str) -> bool:
 
 
 def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], description: Dict[str, Any],
-          path: Path, divisor: int = 1, least_side: int = 33) -> None:
+          path: Path, divisor: int = 1, least_side: int = LEAST_SIDE) -> None:
     """Exports a model.
 
     Args:
@@ -42,7 +44,7 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         path (Path): File to write.
         divisor (int): Of free sides in a file of torch.export.
         least_side (int): Of them, too: one more than the coarsest stride, as the recorder cannot reason of maps with a
-            single place. Defaults to 33.
+            single place. Defaults to :data:`LEAST_SIDE`.
 
     Raises:
         UsageError: If a package is missing, the recorder does not understand the model, or what torch.export recorded

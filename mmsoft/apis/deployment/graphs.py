@@ -4,6 +4,7 @@ from typing import Tuple
 from torch import Tensor, nn
 
 from mmsoft.layers.resample import pooling_matrix, resample
+from .formats import LEAST_SIDE
 
 
 class Scores(nn.Module):
@@ -15,8 +16,7 @@ class Scores(nn.Module):
 
     inputs: Tuple[str, ...] = ('images', )
     outputs: Tuple[str, ...] = ('logits', )
-    least_side = 33
-    """See :func:`mmsoft.apis.deployment.formats.write`."""
+    least_side: int = LEAST_SIDE
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
