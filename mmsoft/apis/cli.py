@@ -6,11 +6,10 @@ import os
 import signal
 import sys
 import warnings
-from _thread import interrupt_main
 from argparse import ArgumentParser
 from functools import wraps
 from importlib import import_module
-from threading import Timer
+from threading import Timer, main_thread
 from typing import Any, Callable, Optional
 
 from ..utils import UsageError, check_hosts
@@ -57,9 +56,12 @@ def _is_interrupt(error: Optional[BaseException]) -> bool:
 
 
 def _interrupt_again(ignored: Any) -> None:
-    """Where it removes objects, Python says what is raised and forgets it, and with it Ctrl-C."""
+    """Where it removes objects, Python says what is raised and forgets it, and with it Ctrl-C.
+
+    It is the signal that is sent again, as ``interrupt_main`` would not end what the main thread waits for.
+    """
     if issubclass(ignored.exc_type, KeyboardInterrupt):
-        again = Timer(0.1, interrupt_main)
+        again = Timer(0.1, signal.pthread_kill, (main_thread().ident, signal.SIGINT))
         again.daemon = True
         again.start()
     else:
