@@ -23,7 +23,7 @@ segment: setup
 
 # The oldest stack has no operators for detectors: what it tests is the networks, and their loading.
 test: setup
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS_$(STACK)) $(ARGS)
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS_$(STACK)) $(ARGS)
 
 bench: setup
 	$(PY) tools/benchmark.py $(ARGS)

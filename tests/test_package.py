@@ -293,7 +293,7 @@ def test_setup_says_at_which_step_it_is(tmp_path):
     calls = 'step torch -- true; step mmcv -- true; step libraries -- true'
     script = f'source <(sed -n "{functions}" tools/setup_env.sh); STAMPS={tmp_path}; touch "$(stamp mmcv)"; {calls}'
     printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
-    assert printed == ['mmsoft setup: step 1 of 6: torch', 'mmsoft setup: step 3 of 6: libraries']
+    assert printed == ['mmsoft setup: step 1 of 7: torch', 'mmsoft setup: step 3 of 7: libraries']
     assert len(list(tmp_path.iterdir())) == 3
 
 

@@ -83,16 +83,3 @@ def test_without_timm_it_is_one_sentence():
     code = 'import sys; sys.modules["timm"] = None; import mmsoft; mmsoft.SOFT; import mmsoft.timm'
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert run.returncode and 'mmsoft.timm needs timm, which is not installed' in run.stderr.splitlines()[-1]
-
-
-def test_transformers():
-    transformers = pytest.importorskip('transformers')
-    config = transformers.TimmBackboneConfig(backbone='soft_tiny', out_indices=(1, 2, 3), use_pretrained_backbone=False)
-    maps = transformers.TimmBackbone(config)(torch.rand(1, 3, 64, 64)).feature_maps
-    assert [tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]
-
-
-def test_segmentation_models_pytorch():
-    smp = pytest.importorskip('segmentation_models_pytorch')
-    model = smp.Unet('tu-soft_tiny', encoder_weights=None, classes=3, decoder_channels=(16, ) * 5).eval()
-    assert model(torch.rand(1, 3, 64, 64)).shape == (1, 3, 64, 64)

@@ -92,7 +92,8 @@ create_venv() {
     pwd >$STAMPS/created
 }
 
-pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check -c "$PINS" "$@"; }
+# Python compiles at its first import what is imported, a small part of what is installed.
+pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check --no-compile -c "$PINS" "$@"; }
 
 # pip copies a distribution's files first and its INSTALLER last: without one it was interrupted, and pip would take
 # what there is for the whole.
@@ -169,6 +170,9 @@ check_opencv() {
 
 install_mim() { pip_install -r $R/mim.txt && pip_install --no-deps "$MIM"; }
 
+# In a folder of their own, out of mmpretrain's sight, which does not import beside newer transformers.
+install_examples() { rm -rf $VENV/examples && pip_install --no-deps --target $VENV/examples -r $R/examples.txt; }
+
 install_mmsoft() { pip_install --no-build-isolation --no-deps -e .; }
 
 # A second setup in this folder waits for the first.
@@ -193,4 +197,5 @@ step mmcv "$PINS" $R/build.txt -- install_mmcv
 step libraries "$PINS" $R/*.txt -- install_libraries
 step opencv "$PINS" -- check_opencv
 step mim "$PINS" $R/mim.txt -- install_mim
+step examples "$PINS" $R/examples.txt -- install_examples
 step mmsoft setup.py mmsoft/version.py "$PINS" $R/*.txt -- install_mmsoft
