@@ -57,7 +57,7 @@ def python_blocks(page):
             yield pytest.param(code, other and other.group(1), id=code.split('\n\n')[0].splitlines()[-1])
 
 
-@pytest.mark.parametrize('code, other', python_blocks('use_in_your_project.md'))
+@pytest.mark.parametrize('code, other', list(python_blocks('use_in_your_project.md')))
 def test_examples_run(code, other):
     if 'timm' in code:
         pytest.importorskip('timm')

@@ -92,8 +92,7 @@ create_venv() {
     pwd >$STAMPS/created
 }
 
-# Python compiles at its first import what is imported, a small part of what is installed.
-pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check --no-compile -c "$PINS" "$@"; }
+pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check -c "$PINS" "$@"; }
 
 # pip copies a distribution's files first and its INSTALLER last: without one it was interrupted, and pip would take
 # what there is for the whole.

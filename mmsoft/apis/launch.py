@@ -65,6 +65,7 @@ def train(config: str,
     if resume:
         _resume(cfg, resume)
     check_pretrained(cfg)
+    _read_data(cfg, 'train_dataloader', 'val_dataloader')
     with alone_in(cfg.work_dir, launcher):
         runner = _runner(cfg)
         if cfg.get('load_from') and Path(cfg.load_from).exists():
@@ -114,6 +115,7 @@ def test(config: str,
         augment_test(cfg)
     if out:
         save_predictions(cfg, out)
+    _read_data(cfg, 'test_dataloader')
     runner = _runner(cfg)
     check_model(runner.model, checkpoint)
     return runner.test()
@@ -144,7 +146,7 @@ def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
 
 def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool,
              *loaders: str) -> Config:
-    """The config with all that training and testing have in common, and its data made sure of."""
+    """The config with all that training and testing have in common, and its data found."""
     cfg = load_config(config)
     options = options or {}
     if demo_data:
@@ -153,11 +155,8 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
         cfg.merge_from_dict(options)
     except (KeyError, TypeError) as error:
         raise UsageError(f'--cfg-options do not fit {config}: {error.args[0]}') from error
-    if on_shapes(cfg):
-        ensure_shapes()
-    else:
+    if not on_shapes(cfg):
         check_data(cfg, *loaders)
-        check_annotations(cfg, *loaders)
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
@@ -165,6 +164,14 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
             loader.setdefault('pin_memory', True)
             loader.setdefault('collate_fn', dict(type='default_collate'))
     return cfg
+
+
+def _read_data(cfg: Config, *loaders: str) -> None:
+    """Makes sure of the data, after all that is quicker to check."""
+    if on_shapes(cfg):
+        ensure_shapes()
+    else:
+        check_annotations(cfg, *loaders)
 
 
 def _enable_amp(cfg: Config) -> None:

@@ -2,7 +2,6 @@
 import json
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -183,12 +182,10 @@ class TestComplaints:
         (['detector.py', '--demo-data', '--resume', 'absent.pth'], 'absent.pth'),
     ], ids=['data', 'config', 'checkpoint'])
     def test_one_sentence_soon(self, arguments, says):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        code, _, err = finish(start('train', *arguments))
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, out, err = finish(start('train', *arguments))
         assert code == 2 and 'Traceback' not in err
         assert says in err.strip().splitlines()[-1]
-        assert after.ru_utime - before.ru_utime < 10
+        assert ' - mmengine - ' not in out + err, 'a runner was built before, which logs what it finds'
 
     @pytest.mark.parametrize('change, says', [
         (dict(config='detector.py'), '--demo-data'),
