@@ -75,6 +75,8 @@ def elsewhere(tmp_path_factory):
     site = Path(place.run('-c', 'import sysconfig; print(sysconfig.get_path("purelib"))').strip())
     borrowed = {sysconfig.get_path('purelib'), sysconfig.get_path('platlib')}
     (site / 'borrowed.pth').write_text('\n'.join(sorted(borrowed)))
+    for shim in Path(sysconfig.get_path('purelib')).glob('distutils-precedence.pth'):
+        shutil.copy(shim, site)  # setuptools', of which Python 3.12 has its distutils
     place.run('-m', 'pip', '--python', place.python, 'install', *OFFLINE, *wheels.glob('*.whl'), interpreter=HERE)
     place.package = site / 'mmsoft'
     place.run('-m', 'mmsoft.datasets.shapes', *'--train 4 --val 2 --portraits 32 --size 64 --portrait-size 32'.split())
