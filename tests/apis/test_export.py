@@ -9,11 +9,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
 
 from mmsoft.apis import export, predict
-from mmsoft.apis.deployment import formats
+from mmsoft.apis.deployment import detection, formats
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
 
@@ -94,8 +94,10 @@ def assert_alike(one, other):
     *(pytest.param(name, 'torch', marks=pytest.mark.slow) for name in TO_TORCH),
 ])
 def test_predictions_are_pytorchs(name, to, trained, pictures, tmp_path):
-    # torch.export of a block of SOFT takes seconds, and is tested with the backbones.
-    config, weights = trained(name, **(dict(attention=[dict(type='SoftmaxAttention')] * 4) if to == 'torch' else {}))
+    # torch.export of a block of SOFT takes ten seconds, so one has to do.
+    softmax, first = dict(type='SoftmaxAttention'), 'SOFTAttention' if 'retinanet' in name else 'SoftmaxAttention'
+    attention = dict(attention=[dict(type=first), softmax, softmax, softmax]) if to == 'torch' else {}
+    config, weights = trained(name, **attention)
     file = str(tmp_path / f'model{formats.SUFFIXES[to]}')
     assert 'any size' in export(config, weights, file, to)
     drawn = {}
@@ -111,6 +113,39 @@ def test_predictions_are_pytorchs(name, to, trained, pictures, tmp_path):
             assert content
         else:
             assert (cv2.imread(str(one)) == cv2.imread(str(other))).all()
+
+
+class Suppress(torch.nn.Module):
+    """The last step of every detector, by itself."""
+
+    inputs, outputs = ('boxes', 'scores', 'labels'), ('found', 'scores_found', 'labels_found')
+    cfg = ConfigDict(score_thr=0.3, max_per_img=3, nms=dict(type='nms', iou_threshold=0.5))
+
+    def forward(self, boxes, scores, labels):
+        return detection._suppress(boxes, scores, labels, torch.full((4, ), 50.), self.cfg)
+
+
+@pytest.mark.parametrize('to', ['onnx', 'torch'])
+def test_pictures_of_one_object_or_none(to, tmp_path):
+    """Whatever was found in the example."""
+    path = tmp_path / f'model{formats.SUFFIXES[to]}'
+    boxes = torch.tensor([[0., 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
+    scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
+    formats.write(to, Suppress(), (boxes, scores, labels), (), dict(task='detection'), path)
+    run, _ = formats.read(str(path))
+    for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
+        for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
+            assert torch.equal(got, torch.cat([given[want], given.new_zeros(3 - len(want), *given.shape[1:])]))
+
+
+def test_detections_of_nearly_one_score_may_come_in_either_order():
+    found = torch.rand(20, 4) * 300, torch.linspace(0.9, 0.2, 20), torch.arange(20)
+    order = [1, 0, *range(2, 20)]
+    assert formats._same([out[order] for out in found], found)
+    assert not formats._same([found[0] + 2, *found[1:]], found)
+    assert not formats._same([out[:19] for out in found], found)
+    dense = torch.rand(2, 3, 8, 8)
+    assert formats._same([dense + 1e-4], [dense]) and not formats._same([dense.flip(0)], [dense])
 
 
 def test_the_file_says_what_it_takes(trained, tmp_path, capsys):

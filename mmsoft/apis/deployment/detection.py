@@ -155,8 +155,9 @@ def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg:
     boxes, least, most = _clip(boxes, limit), cfg.get('min_bbox_size', -1), cfg.max_per_img
     sides = boxes[:, 2:] - boxes[:, :2]
     inside = (scores > cfg.get('score_thr', 0)) & (sides > least).all(1)
-    # A box of zeros in front, for those that are missing.
-    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, scores, labels))
+    # Two boxes of zeros in front, for those that are missing: nothing suppresses them, and torch.export takes it as given
+    # that two or more are kept.
+    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (2, 0)) for t in (boxes, scores, labels))
     apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
-    kept = F.pad(nms(apart[1:], scores[1:], cfg.nms.iou_threshold) + 1, (0, most))[:most]
+    kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, most))[:most]
     return boxes[kept], scores[kept], labels[kept]

@@ -159,16 +159,16 @@ def _first_line(error: Exception) -> str:
 def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], divisor: int, least_side: int) -> bool:
     """Whether a file of torch.export can be read, and is the model at sizes beside the example's as well."""
     batch, channels, height, width = example[0].shape
+    generator = torch.Generator().manual_seed(0)
     contents.seek(0)
     try:
         read = torch.export.load(contents).module()
         for more in ((0, 33), (2 * height, 2 * width)):
             sides = [-(-(least_side + one) // divisor) * divisor for one in more]
-            images = torch.rand(batch, channels, *sides)
+            images = torch.rand(batch, channels, *sides, generator=generator)
             got, want = (outs if isinstance(outs, tuple) else (outs, )
                          for outs in (read(images, *example[1:]), graph(images, *example[1:])))
-            if not all(one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-3)
-                       for one, other in zip(got, want)):
+            if not _same(got, want):
                 return False
     except Exception:  # of a reader that does not understand what its writer wrote
         return False
@@ -191,3 +191,18 @@ def _package(name: str, purpose: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise UsageError(f'{purpose} needs the package {name}, which is not installed: pip install {name}') from error
+
+
+def _same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
+    """Whether outputs are equal but for rounding, which may exchange or replace a tenth of a detector's rows.
+
+    Two boxes of nearly one score come in either order, and either may suppress the other.
+    """
+    if any(one.shape != other.shape for one, other in zip(got, want)):
+        return False
+    if len(want) == 1:
+        return torch.allclose(*got, *want, rtol=1e-3, atol=1e-3)
+    rows, expected = (torch.cat([out.flatten(1) if out.ndim > 1 else out[:, None] for out in outs], 1)
+                      for outs in (got, want))
+    matches = (rows[:, None] - expected).abs() <= 1e-3 + 1e-3 * expected.abs()
+    return matches.all(-1).any(0).double().mean().item() >= 0.9
