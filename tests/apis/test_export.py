@@ -136,6 +136,8 @@ def test_pictures_of_one_object_or_none(to, tmp_path):
     for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
         for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
             assert torch.equal(got, torch.cat([given[want], given.new_zeros(3 - len(want), *given.shape[1:])]))
+    code = f'from mmsoft.apis.deployment import formats; formats.read({str(path)!r})'  # where nothing else is imported
+    subprocess.run([sys.executable, '-W', 'ignore', '-c', code], cwd=ROOT, check=True)
 
 
 def test_detections_of_nearly_one_score_may_come_in_either_order():

@@ -3,7 +3,7 @@ import io
 import json
 import warnings
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -126,6 +126,8 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
         for name in archive.namelist():
             if name.endswith('.pt'):  # torch.export.load would run what is pickled there
                 torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+    with suppress(ImportError):
+        import_module('torchvision')  # registers the operators that detectors call
     files = {KEY: ''}
     module = torch.export.load(path, extra_files=files).module()
 
