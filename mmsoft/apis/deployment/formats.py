@@ -1,6 +1,7 @@
 """Exported files: written and read, with what a program must know to use them."""
 import io
 import json
+import logging
 import warnings
 import zipfile
 from contextlib import contextmanager, suppress
@@ -8,7 +9,7 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -126,10 +127,8 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
         for name in archive.namelist():
             if name.endswith('.pt'):  # torch.export.load would run what is pickled there
                 torch.load(io.BytesIO(archive.read(name)), weights_only=True)
-    with suppress(ImportError):
-        import_module('torchvision')  # registers the operators that detectors call
     files = {KEY: ''}
-    module = torch.export.load(path, extra_files=files).module()
+    module = _load(path, extra_files=files)
 
     def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
         try:
@@ -141,6 +140,19 @@ def _read_torch(path: str) -> Tuple[Callable, Optional[str]]:
         return out if isinstance(out, tuple) else (out, )
 
     return run, files[KEY]
+
+
+def _load(file: Union[str, io.BytesIO], **kwargs) -> nn.Module:
+    """A program of torch.export, whose reader warns of each symbol that it has no use for."""
+    with suppress(ImportError):
+        import_module('torchvision')  # registers the operators that detectors call
+    log = logging.getLogger('torch._export.serde.serialize')
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return torch.export.load(file, **kwargs).module()
+    finally:
+        log.setLevel(level)
 
 
 @contextmanager
@@ -164,7 +176,7 @@ def _holds(contents: io.BytesIO, graph: nn.Module, example: Tuple[Tensor, ...], 
     generator = torch.Generator().manual_seed(0)
     contents.seek(0)
     try:
-        read = torch.export.load(contents).module()
+        read = _load(contents)
         for more in ((0, 33), (2 * height, 2 * width)):
             sides = [-(-(least_side + one) // divisor) * divisor for one in more]
             images = torch.rand(batch, channels, *sides, generator=generator)
