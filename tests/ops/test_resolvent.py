@@ -47,8 +47,10 @@ def filtered(matrix, y, alpha):
     return vectors @ (((1 - left) / eigenvalues).unsqueeze(-1) * (vectors.transpose(-2, -1) @ y))
 
 
-@pytest.mark.parametrize('variant', ['soft', 'soft_norm'])
-@pytest.mark.parametrize('side', [13, 22, pytest.param(33, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('side, variant', [
+    *((side, variant) for side in (13, 22) for variant in ('soft', 'soft_norm')),
+    pytest.param(33, 'soft_norm', marks=pytest.mark.slow),
+])
 def test_smooth_and_rough_images_in_one_batch(side, variant):
     """In float32, value and gradients, each image by its own scale; up to 8 times the iteration's own rounding."""
     matrix, y, alpha = (t.float() for t in problems(side, variant))
