@@ -13,7 +13,6 @@ from threading import Timer, main_thread
 from typing import Any, Callable, Optional
 
 from ..utils import UsageError, check_hosts
-from ..utils.threads import share_cores
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
@@ -27,7 +26,6 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
         The exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`, 130 after
         Ctrl-C.
     """
-    share_cores()
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         check_hosts()

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from mmsoft.layers.resample import pooling_matrix, resample
 from mmsoft.layers.token_map import to_tokens
 from mmsoft.ops.tracing import Size, exporting, least, rename_size
-from mmsoft.utils import OptionError
-from mmsoft.utils.choices import check_choice
+from mmsoft.utils import OptionError, check_choice
 
 
 class BottleneckTokens(BaseModule):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mmsoft.ops import l1_attention, l1_class_attention
 from mmsoft.registry import MODELS
-from mmsoft.utils.choices import check_choice
+from mmsoft.utils import check_choice
 from .base import MultiheadAttention, Site
 
 

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from mmsoft.layers.token_map import to_map, to_tokens
 from mmsoft.ops import INVERSE_METHODS, soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
-from mmsoft.utils import OptionError
-from mmsoft.utils.choices import check_choice
+from mmsoft.utils import OptionError, check_choice
 from .base import Attention, Site
 from .bottleneck import BottleneckTokens
 

@@ -6,8 +6,7 @@ from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
 from mmsoft.checkpoint import convert_classifier_checkpoint, load_pretrained
-from mmsoft.utils import OptionError
-from mmsoft.utils.choices import check_choice
+from mmsoft.utils import OptionError, check_choice
 
 Arch = Union[str, dict]
 

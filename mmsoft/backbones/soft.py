@@ -9,8 +9,7 @@ from mmsoft.attention import Site, SoftmaxAttention, build_attention
 from mmsoft.layers import (ConvNormAct, PatchEmbed, PostNormBlock, PreNormBlock, apply_block, resize_pos_embed, to_map,
                            to_tokens)
 from mmsoft.registry import MODELS
-from mmsoft.utils import OptionError
-from mmsoft.utils.choices import check_choice
+from mmsoft.utils import OptionError, check_choice
 from mmsoft.utils.config import type_name
 from .base import Arch, BaseBackbone, layers_of_stages
 

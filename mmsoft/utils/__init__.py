@@ -1,5 +1,5 @@
 """What every part of the package may use: errors for people, and the check of the host libraries."""
-from .errors import OptionError, UsageError
+from .errors import OptionError, UsageError, check_choice
 from .hosts import HostError, check_hosts, require_host
 
-__all__ = ['HostError', 'OptionError', 'UsageError', 'check_hosts', 'require_host']
+__all__ = ['HostError', 'OptionError', 'UsageError', 'check_choice', 'check_hosts', 'require_host']

@@ -1,4 +1,5 @@
 """The exceptions that are meant for the person at the keyboard."""
+from typing import Sequence
 
 
 class UsageError(Exception):
@@ -13,6 +14,12 @@ class UsageError(Exception):
 
 class OptionError(UsageError, ValueError):
     """An argument of a network names something that does not exist, or that does not fit its place."""
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises OptionError if ``value`` is none of the ``choices`` of the argument ``name``."""
+    if value not in choices:
+        raise OptionError(f'{name} must be one of {", ".join(choices)}; got {value!r}')
 
 
 def on_one_line(text: str) -> str:
