@@ -155,7 +155,7 @@ def _caller() -> str:
     frame = sys._getframe(2)
     while frame:
         path = Path(frame.f_code.co_filename)
-        if ROOT in path.parents and path.parent.name != 'analysis' and path.name != 'precision.py':
+        if ROOT in path.parents and path.parent.name != 'analysis' and path.name != 'numerics.py':
             return path.relative_to(ROOT).as_posix()
         frame = frame.f_back
     return ''

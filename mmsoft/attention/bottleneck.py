@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmsoft.layers.resample import pooling_matrix, resample
 from mmsoft.layers.token_map import to_tokens
-from mmsoft.ops.tracing import Size, exporting, least, rename_size
+from mmsoft.ops.numerics import Size, clamp_size, fresh_size_symbol, is_exporting
 from mmsoft.utils import OptionError, check_choice
 
 
@@ -49,7 +49,7 @@ class BottleneckTokens(BaseModule):
         if torch.onnx.is_in_onnx_export() and not self.exportable:
             raise OptionError('a bottleneck of random tokens, or of some pooled, is not exported; take the '
                               "published sampling='conv', or 'avg_pool'")
-        if exporting() and self.exportable:
+        if is_exporting() and self.exportable:
             tokens = self._sample(self._prepare(q), (self.ratio, self.ratio))
         else:
             windows, stride = zip(*map(self._cover, q.shape[-2:]))
@@ -60,7 +60,7 @@ class BottleneckTokens(BaseModule):
             tokens = self._sample(q, stride)
             if self.size is not None and max(tokens.shape[-2:]) > self.size:
                 tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[-2:]))
-        return self.act(self.norm(rename_size(to_tokens(tokens), 1)))
+        return self.act(self.norm(fresh_size_symbol(to_tokens(tokens), 1)))
 
     def grid(self, hw: Tuple[int, int]) -> Tuple[int, int]:
         """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
@@ -100,7 +100,7 @@ class BottleneckTokens(BaseModule):
         The k-th token of such a window is a mean over windows ``start`` to ``end``, whose own are ``stride`` apart: it
         has as much of a token as there are such windows that end there, and of the border also what lies beyond.
         """
-        n = least((extent - 1) // self.ratio * self.ratio + 1, self.size) if self.size > 1 else 1
+        n = clamp_size((extent - 1) // self.ratio * self.ratio + 1, self.size) if self.size > 1 else 1
         token, row, k = (torch.arange(count, device=like.device) for count in (extent, n, self.ratio))
         beyond = token[-1:] // self.ratio * self.ratio
         stride = (beyond // max(self.size - 1, 1)).clamp(1, self.ratio)

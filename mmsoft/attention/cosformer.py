@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmsoft.layers import LinearQKV
-from mmsoft.ops.precision import at_least_float32
+from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from .base import Attention, Site
 

@@ -3,7 +3,7 @@ from typing import Optional
 
 from torch import Tensor
 
-from mmsoft.ops.precision import at_least_float32
+from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from .base import MultiheadAttention
 

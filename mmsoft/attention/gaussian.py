@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from mmsoft.ops import gaussian_attention, gaussian_kernel
-from mmsoft.ops.precision import at_least_float32
+from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
 from .base import Attention, Site

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmsoft.layers import LinearQKV, to_map, to_tokens
-from mmsoft.ops.precision import at_least_float32
+from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from .base import Attention, Site
 

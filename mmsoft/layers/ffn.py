@@ -4,7 +4,7 @@ from mmcv.cnn import build_activation_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmsoft.ops.tracing import compiling, exporting
+from mmsoft.ops.numerics import is_compiling, is_exporting
 
 # Elements of the wide intermediate at a time, in evaluation on a CPU: a run of tokens that stays in cache. A compiler
 # would write out a number of runs, and start anew for each other.
@@ -29,7 +29,7 @@ class FFN(BaseModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
-        if torch.is_grad_enabled() or x.device.type != 'cpu' or exporting() or compiling():
+        if torch.is_grad_enabled() or x.device.type != 'cpu' or is_exporting() or is_compiling():
             return self.layers(x)
         tokens = max(1, RUN_ELEMENTS // max(1, x.size(0) * self.layers[1].in_features))
         if x.size(1) <= tokens:

@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmsoft.ops.tracing import exporting
+from mmsoft.ops.numerics import is_exporting
 
 
 def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     """Pads images of shape (B, C, H, W) with zeros at the right and bottom until ``divisor`` divides both sides."""
     rows, columns = (((side - 1) // divisor + 1) * divisor for side in x.shape[2:])
-    if exporting():  # how much is missing, a recorder of shapes could not tell to be positive
+    if is_exporting():  # how much is missing, a recorder of shapes could not tell to be positive
         x = F.pad(x, (0, divisor - 1) * 2)
         return x.index_select(2, torch.arange(rows, device=x.device)).index_select(
             3, torch.arange(columns, device=x.device))

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmsoft.ops.precision import at_least_float32
-from mmsoft.ops.tracing import exporting
+from mmsoft.ops.numerics import at_least_float32, is_exporting
 from .resample import interpolation_matrix
 
 
@@ -60,7 +59,7 @@ def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, in
     Returns:
         Tensor: Shape (1, extra + hw[0] · hw[1], C), in the dtype of ``pos_embed``, resized in float32 at least.
     """
-    if not exporting() and tuple(grid) == tuple(hw):
+    if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
     rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))

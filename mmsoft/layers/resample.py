@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmsoft.ops.precision import at_least_float32
+from mmsoft.ops.numerics import at_least_float32
 
 
 @at_least_float32

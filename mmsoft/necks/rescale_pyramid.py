@@ -7,7 +7,7 @@ from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.ops.tracing import exporting
+from mmsoft.ops.numerics import is_exporting
 from mmsoft.registry import MODELS
 
 
@@ -66,7 +66,7 @@ class MaxPool(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""
-        if not exporting():
+        if not is_exporting():
             return super().forward(x)
         for dim in (2, 3):
             last = x.size(dim) - 1

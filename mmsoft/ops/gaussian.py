@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import fused, tiles
-from .precision import at_least_float32, exact_product, no_autocast
-from .tracing import exporting
+from .numerics import at_least_float32, exact_product, is_exporting, no_autocast
 
 
 @at_least_float32
@@ -30,7 +29,7 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) ->
         Tensor: Kernel matrix of shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
     """
     diagonal = 1 + ridge if y is None else None
-    if exporting():
+    if is_exporting():
         return _plain_kernel(x, x if y is None else y, diagonal)
     return _GaussianKernel.apply(x, y, diagonal)
 
@@ -53,7 +52,7 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     Returns:
         Tensor: Shape (..., n, c), dtype of ``x``. Computed in float32 at least.
     """
-    if exporting():
+    if is_exporting():
         return _plain_kernel(x, y) @ b
     lead = x.shape[:-2]
     grid = lead if len(lead) == 2 else (1, prod(lead))

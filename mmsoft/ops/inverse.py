@@ -17,8 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from . import resolvent
 from .cores import side_by_side
-from .precision import add_product, exact_product, no_autocast
-from .tracing import compiling, exporting, opaque, watched
+from .numerics import add_product, custom_operator, exact_product, is_compiling, is_exporting, is_observed, no_autocast
 
 
 def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
@@ -87,14 +86,14 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     groups = math.prod(lead)
     alpha = alpha.expand(*lead, 1, 1).reshape(groups, 1, 1)
     matrix, columns = matrix.reshape(groups, m, m), y.reshape(groups, m, y.size(-1))
-    if exporting():
+    if is_exporting():
         fixed = matrix.detach()
         inverse, = _iterate(fixed, alpha, iterations)
         out = exact_product(inverse, columns)
         if matrix.requires_grad:  # its value is out; its differential is the exact inverse's, not the iteration's
             out = out - exact_product(inverse, exact_product(matrix - fixed, out))
         return out.reshape(y.shape)
-    if compiling():
+    if is_compiling():
         return _CompiledProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
     method = _choose(method, m, iterations)
     return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
@@ -107,7 +106,7 @@ _LARGE = 512
 def _parts(matrix: Tensor) -> List[slice]:
     """Which of the matrices (g, m, m) are worked on together."""
     groups, m = matrix.shape[:2]
-    if matrix.device.type != 'cpu' or watched() or groups == 0 or m < _LARGE:
+    if matrix.device.type != 'cpu' or is_observed() or groups == 0 or m < _LARGE:
         return [slice(None)]
     return [slice(group, group + 1) for group in range(groups)]
 
@@ -150,7 +149,7 @@ class _InverseProduct(torch.autograd.Function):
         return dmatrix, dy, None, None, None
 
 
-@opaque
+@custom_operator
 def newton_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
     """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1)."""
     return inverse_product(matrix, y, alpha, iterations, method).contiguous()

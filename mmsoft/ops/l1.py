@@ -4,8 +4,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from .precision import at_least_float32, autocasts
-from .tracing import exporting
+from .numerics import at_least_float32, autocast_enabled, is_exporting
 
 ORDERS = ('auto', 'tokens', 'channels')
 
@@ -80,14 +79,14 @@ def _attend(q: Tensor,
     scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))
     if queries is not None:
         q = q[..., :queries, :]
-    if order == 'tokens' or (order == 'auto' and not exporting() and _tokens_are_cheaper(q, v)):
+    if order == 'tokens' or (order == 'auto' and not is_exporting() and _tokens_are_cheaper(q, v)):
         return ((q * scale) @ k.transpose(-2, -1)) @ v
     return q @ (scale.transpose(-2, -1) * (k.transpose(-2, -1) @ v))
 
 
 def _wide(q: Tensor) -> Tensor:
     """Queries of the dtype that the result shall have."""
-    return q.float() if autocasts(q.device.type) and q.dtype in (torch.float16, torch.bfloat16) else q
+    return q.float() if autocast_enabled(q.device.type) and q.dtype in (torch.float16, torch.bfloat16) else q
 
 
 def _norm(x: Tensor, p: Optional[int], eps: float) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Tuple
 import torch
 from torch import Tensor
 
-from .precision import add_product, add_product_, exact_product
+from .numerics import add_product, add_product_, exact_product
 
 # The pole is at x = -c: in the middle of a wide minimum of the error. W's condition is at most 1448 / c.
 _SHIFT = 2.5

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .gaussian import gaussian_kernel, gaussian_product
 from .inverse import inverse_product
-from .precision import at_least_float32, exact_product
+from .numerics import at_least_float32, exact_product
 
 RIDGE = 0.01
 

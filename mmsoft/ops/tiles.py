@@ -7,7 +7,7 @@ from typing import Iterator, Tuple
 import torch
 from torch import Tensor
 
-from .precision import exact_product
+from .numerics import exact_product
 
 # Elements of one tile of the kernel matrix. On a CPU a tile stays in cache between the exponential and the products.
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}

@@ -10,7 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from mmsoft.ops import gaussian_attention, gaussian_product, l1_attention, soft_attention, soft_norm_attention
 from mmsoft.ops.inverse import newton_product
-from mmsoft.ops.tracing import compiling, exporting
+from mmsoft.ops.numerics import is_compiling, is_exporting
 
 IN_ONE = hasattr(torch, 'export')  # torch 2.0 compiles in pieces
 
@@ -39,7 +39,7 @@ every_operator = pytest.mark.parametrize('operator, sizes', OPERATORS.values(), 
 
 
 def test_nothing_is_recorded_by_itself():
-    assert not exporting() and not compiling()
+    assert not is_exporting() and not is_compiling()
 
 
 @pytest.mark.skipif(not hasattr(torch, 'export'), reason='torch 2.0 records no such programs')

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from mmsoft.ops import fused, precision
-from mmsoft.ops.precision import at_least_float32, add_product, add_product_, exact_product, no_autocast, split
+from mmsoft.ops import fused, numerics
+from mmsoft.ops.numerics import add_product, add_product_, at_least_float32, exact_product, no_autocast, split
 
 
 class RoundedProducts(TorchFunctionMode):
@@ -45,7 +45,7 @@ def test_exact_products_on_a_gpu(allowed):
 @pytest.mark.parametrize('pairs', [1, 3])
 def test_products_add_up(pairs, monkeypatch):
     c, a, b = torch.randn(2, 7, 5), torch.randn(2, 7, 3), torch.randn(2, 3, 5)
-    monkeypatch.setattr(precision, '_factors', lambda a, b: split(a, b)[:pairs] if pairs > 1 else ((a, b), ))
+    monkeypatch.setattr(numerics, '_factors', lambda a, b: split(a, b)[:pairs] if pairs > 1 else ((a, b), ))
     torch.testing.assert_close(exact_product(a, b), a @ b)
     torch.testing.assert_close(add_product(c, a, b, beta=-2, alpha=0.5), 0.5 * (a @ b) - 2 * c)
     torch.testing.assert_close(add_product_(c.clone(), a, b, alpha=-3), c - 3 * (a @ b))
