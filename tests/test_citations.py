@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mmsoft.analysis.zoo import published_models
+from benchmarks.zoo import published_models
 
 ROOT = Path(__file__).parent.parent
 PAPERS = yaml.safe_load((Path(__file__).parent / 'data/citations.yml').read_text())

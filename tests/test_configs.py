@@ -10,7 +10,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import PixelData
 
-from mmsoft.analysis.zoo import published_models
+from benchmarks.zoo import published_models
 from mmsoft.utils.config import dicts, without_pretrained
 
 CONFIGS = Path(__file__).parent.parent / 'configs'

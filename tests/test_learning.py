@@ -9,8 +9,8 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from mmsoft.analysis.evidence.recipe import make_config
-from mmsoft.analysis.evidence.rows import Run
+from benchmarks.evidence.recipe import make_config
+from benchmarks.evidence.rows import Run
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import METAINFO, ensure_shapes
 from mmsoft.datasets.shapes_formats import INSTANCES

@@ -1,7 +1,11 @@
-"""Runs SOFT, SimA and the hosts' backbones side by side: time and memory against tokens, weights and pictures."""
+"""Measures SOFT, SimA and backbones of the OpenMMLab libraries side by side: time and memory."""
 import sys
+from pathlib import Path
 
 from mmsoft.apis.cli import run_module
 
+ROOT = Path(__file__).resolve().parents[1]
+
 if __name__ == '__main__':
-    sys.exit(run_module('mmsoft.analysis.benchmark_command'))
+    sys.path.insert(0, str(ROOT))  # benchmarks/ is not installed
+    sys.exit(run_module('benchmarks.benchmark_command'))

@@ -1,7 +1,11 @@
-"""Draws the papers' figures anew: memory, Newton's convergence, spectral norms, attention maps, softmax's cost."""
+"""Draws figures of the papers again: memory, convergence, spectral norms, attention maps, cost of softmax."""
 import sys
+from pathlib import Path
 
 from mmsoft.apis.cli import run_module
 
+ROOT = Path(__file__).resolve().parents[1]
+
 if __name__ == '__main__':
-    sys.exit(run_module('mmsoft.analysis.figures.command'))
+    sys.path.insert(0, str(ROOT))  # benchmarks/ is not installed
+    sys.exit(run_module('benchmarks.figures.command'))

@@ -1,8 +1,11 @@
-"""Prints parameters and FLOPs of the configs beside the papers' figures, as a Markdown table."""
+"""Prints parameters and FLOPs of the configs beside the figures of the papers."""
 import sys
 from pathlib import Path
 
 from mmsoft.apis.cli import run_module
 
+ROOT = Path(__file__).resolve().parents[1]
+
 if __name__ == '__main__':
-    sys.exit(run_module('mmsoft.analysis.zoo', Path(__file__).parent.parent))
+    sys.path.insert(0, str(ROOT))  # benchmarks/ is not installed
+    sys.exit(run_module('benchmarks.zoo', ROOT))

@@ -10,7 +10,7 @@ from reference_sima import cvt, deit, xcit
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
 
-from mmsoft.analysis.reference_weights import reference_images, reference_state_dict, reference_tensor
+from reference_weights import reference_images, reference_state_dict, reference_tensor
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint.sima import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
 

@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from published import DATA, NETWORKS, published_state_dict, write_timm_file
 
-from mmsoft.analysis.reference_weights import reference_images
+from reference_weights import reference_images
 
 PLACES = pytest.mark.parametrize('device, dtype, tolerance', [
     ('cpu', torch.float64, 1e-4),

@@ -3,7 +3,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from mmsoft.analysis.reference_weights import reference_state_dict
+from reference_weights import reference_state_dict
 
 DATA = Path(__file__).parent
 # Fixture, backbone and the key that the authors keep the weights under.

@@ -9,13 +9,13 @@ import torch
 from mmengine.registry import MODELS
 from PIL import Image
 
-from mmsoft.analysis.figures import FIGURES, memory, newton
-from mmsoft.analysis.figures.command import main, make_figures
-from mmsoft.analysis.figures.exponentials import ExponentialCounter, count
-from mmsoft.analysis.figures.options import Options
-from mmsoft.analysis.figures.products import last_product
-from mmsoft.analysis.figures.saliency import lengths
-from mmsoft.analysis.figures.spectral_norms import norms
+from benchmarks.figures import FIGURES, memory, newton
+from benchmarks.figures.command import main, make_figures
+from benchmarks.figures.exponentials import ExponentialCounter, count
+from benchmarks.figures.options import Options
+from benchmarks.figures.products import last_product
+from benchmarks.figures.saliency import lengths
+from benchmarks.figures.spectral_norms import norms
 from mmsoft.attention import Attention, Site, SoftmaxAttention, build_attention
 from mmsoft.backbones import SimADeiT
 from mmsoft.ops import newton_inverse

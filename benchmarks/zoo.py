@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
-from .flops import INVERSE, count_flops
+from mmsoft.apis.flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
 # What the papers count at, (rows, columns).

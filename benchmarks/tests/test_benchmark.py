@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from mmsoft.analysis import benchmark
-from mmsoft.analysis.benchmark import Case, Settings, Workers, fold_norms, run_benchmark
-from mmsoft.analysis.benchmark_command import run
-from mmsoft.analysis.contenders import CONTENDERS, PICTURES, WEIGHTS, build_contender
-from mmsoft.analysis.report import ratios, write_report
-from mmsoft.analysis.spectrum import errors, share_above_cut
+from benchmarks import benchmark
+from benchmarks.benchmark import Case, Settings, Workers, fold_norms, run_benchmark
+from benchmarks.benchmark_command import run
+from benchmarks.contenders import CONTENDERS, PICTURES, WEIGHTS, build_contender
+from benchmarks.report import ratios, write_report
+from benchmarks.spectrum import errors, share_above_cut
 from mmsoft.utils import UsageError
 
 OPTIONS = dict(
@@ -112,13 +112,13 @@ def test_folding_norms_changes_nothing_but_their_number(model):
 
 def test_shares_are_those_of_the_iteration():
     """Tokens that resemble each other leave few eigenvalues to invert; those far from each other leave all."""
-    few = share_above_cut('soft_norm_nano', 'parity', 'photograph', (64, 96))
+    few = share_above_cut('soft_norm_nano', 'alike', 'photograph', (64, 96))
     many = share_above_cut('soft_norm_nano', 'fresh', 'noise', (64, 96))
     assert len(few) == len(many) == 3 and all(0 < a <= b <= 1 for a, b in zip(few, many)) and sum(few) < sum(many)
 
 
 def test_the_network_is_as_exact_as_the_iteration():
-    ours, iteration = errors('soft_norm_nano', 'parity', 'photograph', (64, 96))
+    ours, iteration = errors('soft_norm_nano', 'alike', 'photograph', (64, 96))
     assert 0 < ours < 1e-3 and 0 < iteration < 1e-3
 
 

@@ -90,7 +90,7 @@ class _Trainings:
     def _start(self, run: Run, threads: int) -> subprocess.Popen:
         folder = self.work_dir / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, '-m', 'mmsoft.analysis.evidence.training', *run, self.root, str(folder),
+        command = [sys.executable, '-m', 'benchmarks.evidence.training', *run, self.root, str(folder),
                    str(self.lengths[run])]
         with open(folder / 'log.txt', 'a') as log:
             return subprocess.Popen(command, env=dict(os.environ, OMP_NUM_THREADS=str(threads)), stdout=log, stderr=log)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mmsoft.analysis.zoo import main, measure, published_models, score_tables
+from benchmarks.zoo import main, measure, published_models, score_tables
 from mmsoft.utils.config import load_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PUBLISHED = published_models(ROOT / 'model-index.yml')
 # The norm changes neither parameters nor, by more than a row sum, FLOPs.
 COUNTED = [name for name, model in PUBLISHED.items()

@@ -1,9 +1,8 @@
-"""FLOPs as ``mmengine.analysis`` counts them, with what it does not know of our operators.
+"""FLOPs as ``mmengine.analysis`` counts them, with handles for the operators of this package.
 
-A FLOP is a multiply-accumulate, as in fvcore. The handles count the products that an operator stands for, whatever
-route it takes on the machine at hand: the kernel products are counted as two products each, and the inverse as the
-faithful Newton–Raphson iteration of the published networks, 2 m³ a step, even where it is replaced by a rational
-approximation or its closed form. The papers' figures leave the inverse out, so it is an entry of its own.
+A FLOP is a multiply-accumulate, as in fvcore. A handle counts the products that an operator stands for, whatever route
+it takes on the machine at hand: a kernel product as two products, the inverse as the Newton–Raphson iteration of the
+published networks, 2 m³ a step. The papers' figures leave the inverse out, so it is an entry of its own.
 """
 import typing
 from collections import Counter
@@ -36,10 +35,6 @@ def _dot_product_attention(inputs: list, outputs: list) -> int:
     return prod(lead) * n * m * (d + c)
 
 
-def _nothing(inputs: list, outputs: list) -> int:
-    return 0
-
-
 def _shape(value) -> Tuple[int, ...]:
     return value.type().sizes()
 
@@ -49,8 +44,8 @@ FLOP_HANDLES: Dict[str, Callable] = {
     'prim::PythonOp._GaussianKernel': _gaussian_kernel,
     'prim::PythonOp._GaussianProduct': _dot_product_attention,
     'prim::PythonOp._InverseProduct': _inverse_product,
-    'prim::PythonOp.NMSop': _nothing,
-    'prim::PythonOp.RoIAlignFunction': _nothing,
+    'prim::PythonOp.NMSop': lambda inputs, outputs: 0,
+    'prim::PythonOp.RoIAlignFunction': lambda inputs, outputs: 0,
     'aten::scaled_dot_product_attention': _dot_product_attention,
 }
 
@@ -59,18 +54,17 @@ def count_flops(model: nn.Module, inputs: Union[Tensor, Tuple[Tensor, ...]]) -> 
     """Multiply-accumulates of a model by operator.
 
     Args:
-        model (nn.Module): A model, which is run once, in eval mode.
+        model (nn.Module): Run once in eval mode, without gradients.
         inputs (Tensor or tuple[Tensor]): What it is called with.
 
     Returns:
-        Counter[str]: ``'linear'``, ``'conv'``, … and, of SOFT's inverse alone, :data:`INVERSE`.
+        Counter[str]: ``'linear'``, ``'conv'``, … and, for SOFT's inverse alone, :data:`INVERSE`.
 
     Raises:
-        RuntimeError: If the model has an autograd function without a handle, which would go uncounted.
+        RuntimeError: If the model has an autograd function without a handle, which would not be counted.
     """
     training = model.training
-    model.eval()
-    analyzer = FlopAnalyzer(model, inputs).set_op_handle(**FLOP_HANDLES)
+    analyzer = FlopAnalyzer(model.eval(), inputs).set_op_handle(**FLOP_HANDLES)
     analyzer.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad():
         flops = analyzer.by_operator()

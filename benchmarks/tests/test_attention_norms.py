@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from mmsoft.analysis.attention_norms import attention_norms
+from benchmarks.attention_norms import attention_norms
 from mmsoft.attention import SOFTAttention
 from mmsoft.backbones import SOFT
 

@@ -41,7 +41,7 @@ papers compare with follows, network beside network in one body; [the study](stu
     python tools/evidence.py --list                 their names
 
 A row takes the zoo's config of the method, divides the channels of its heads by four, and gives it another backbone;
-[rows.py](../mmsoft/analysis/evidence/rows.py) has the sizes. One seed each: differences of a few hundredths are within
+[rows.py](../benchmarks/evidence/rows.py) has the sizes. One seed each: differences of a few hundredths are within
 what another seed would change. These networks are a hundredth of the published ones and their pictures have {size}
 pixels, so the table says that all parts work and learn, not which backbone is better.
 
@@ -84,7 +84,7 @@ def write_report(results: Dict[str, Result], chance: Dict[str, float], work_dir:
 
     Args:
         results: Of the trainings, by the names of the runs.
-        chance: See :func:`~mmsoft.analysis.evidence.chance.chance`.
+        chance: See :func:`~benchmarks.evidence.chance.chance`.
         work_dir: Where the trained networks are.
         docs: Folder for ``evidence.md`` and ``images/``.
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmsoft.analysis import count_flops
+from mmsoft.apis.flops import count_flops
 from mmsoft.attention import Site, SOFTAttention, SoftmaxAttention
 
 

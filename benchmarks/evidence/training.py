@@ -1,6 +1,6 @@
 """Trains one row's network, or goes on where it was stopped, scores it, and writes ``result.json``.
 
-    python -m mmsoft.analysis.evidence.training METHOD BACKBONE SHAPES WORK_DIR ITERATIONS
+    python -m benchmarks.evidence.training METHOD BACKBONE SHAPES WORK_DIR ITERATIONS
 """
 import json
 import os

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from mmengine.registry import MODELS, init_default_scope
 
-from mmsoft.analysis.evidence import command
-from mmsoft.analysis.evidence.backbones import BACKBONES, COMPARED
-from mmsoft.analysis.evidence.chance import chance
-from mmsoft.analysis.evidence.recipe import make_config
-from mmsoft.analysis.evidence.report import remarks, write_report
-from mmsoft.analysis.evidence.rows import METHODS, ROWS, Row, Run, runs, select
+from benchmarks.evidence import command
+from benchmarks.evidence.backbones import BACKBONES, COMPARED
+from benchmarks.evidence.chance import chance
+from benchmarks.evidence.recipe import make_config
+from benchmarks.evidence.report import remarks, write_report
+from benchmarks.evidence.rows import METHODS, ROWS, Row, Run, runs, select
 from mmsoft.datasets.shapes import ensure_shapes
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_a_row_goes_on_after_a_kill(tmp_path, monkeypatch, capsys):
     root = ensure_shapes('work/shapes', **SMALL)
     folder = tmp_path / 'work' / run.name
     process = subprocess.Popen(
-        [sys.executable, '-m', 'mmsoft.analysis.evidence.training', *run, str(root), str(folder), str(iterations)],
+        [sys.executable, '-m', 'benchmarks.evidence.training', *run, str(root), str(folder), str(iterations)],
         env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     last = folder / 'last_checkpoint'
     while not (last.is_file() and last.read_text().endswith('iter_10.pth')) and process.poll() is None:

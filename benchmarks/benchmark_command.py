@@ -9,7 +9,6 @@ from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
 from .benchmark import Settings, run_benchmark
 from .contenders import CONTENDERS
-from .gpu_count import count_tables
 from .report import write_report
 from .spectrum import look_at_kernels
 
@@ -42,7 +41,6 @@ def parse_args() -> argparse.Namespace:
     add('--compile', action='store_true', help='with torch.compile')
     add('--threads', type=int, default=torch.get_num_threads(), help='on the CPU (default: all)')
     add('--batch', type=int, default=1, help='images at a time (default: 1)')
-    add('--count', action='store_true', help='measure nothing, and count what a GPU would have to do')
     add('--quick', action='store_true', help='nano on small images: does it run?')
     add('--out-dir', type=Path, default=Path('work_dirs/benchmark'),
         help='what is measured there already is not measured again (default: %(default)s)')
@@ -83,6 +81,4 @@ def main() -> int:
     """Runs the command line, and returns its exit code."""
     options = vars(parse_args())
     options.update(QUICK if options.pop('quick') else {})
-    if options.pop('count'):
-        return command_line(lambda: print(count_tables(options['models'])), 'Interrupted.')
     return command_line(lambda: print(f'The report is {run(**options)}'), 'Interrupted; the same command goes on.')

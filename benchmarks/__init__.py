@@ -1,0 +1,1 @@
+"""Measurements of this repository: speed, evidence, figures, the model zoo. Not part of the installed package."""
