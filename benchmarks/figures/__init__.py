@@ -1,18 +1,57 @@
-"""The papers' figures, drawn anew: each is a file, with a table that is measured and a picture of that table."""
+"""Figures of the papers, drawn again: a CSV table that is measured and an image of it for each: ``tools/figures.py``."""
+import argparse
+from pathlib import Path
 from types import ModuleType
-from typing import Dict
+from typing import Dict, List, Optional, Sequence
 
+from mmsoft.utils import UsageError
+from mmsoft.utils.files import atomic_write
 from . import exponentials, heat_maps, memory, newton, saliency, softmax_cost, spectral_norms
+from .inputs import NETWORKS, Inputs
 
-FIGURES: Dict[str, ModuleType] = dict(
-    memory=memory,
-    newton=newton,
-    spectral_norms=spectral_norms,
-    heat_maps=heat_maps,
-    saliency=saliency,
-    softmax_cost=softmax_cost,
-    exponentials=exponentials,
-)
-"""By name, modules with ``TITLE``, ``measure(options)``, a DataFrame, and ``draw(table, options)``, a Figure of it."""
+FIGURES: Dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms, heat_maps=heat_maps,
+                                      saliency=saliency, softmax_cost=softmax_cost, exponentials=exponentials)
+"""By name, modules with ``TITLE``, ``measure(inputs)``, a DataFrame, and ``draw(table, inputs)``, a Figure of it."""
 
-__all__ = ['FIGURES']
+
+def make_figures(names: Sequence[str], out_dir: Path, inputs: Inputs = Inputs()) -> List[Path]:
+    """Measures and draws figures as ``OUT_DIR/NAME.png``, each from ``OUT_DIR/NAME.csv``; older ones are replaced.
+
+    Args:
+        names (Sequence[str]): Keys of :data:`FIGURES`; empty for all.
+        out_dir (Path): Folder, which is made if necessary.
+        inputs (Inputs): Images and networks.
+
+    Raises:
+        UsageError: If there is no such figure or network, or if a figure cannot be made of the inputs.
+    """
+    for kind, known, given in (('figure', FIGURES, names), ('network', NETWORKS, inputs.networks)):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise UsageError(f'There is no {kind} {", ".join(unknown)}; choose from {", ".join(known)}.')
+    paths = [out_dir / f'{name}.png' for name in names or FIGURES]
+    for path in paths:
+        figure = FIGURES[path.stem]
+        print(f'{path}: {figure.TITLE}', flush=True)
+        table = figure.measure(inputs)
+        out_dir.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path.with_suffix('.csv')) as file:
+            table.to_csv(file, index=False)
+        with atomic_write(path) as file:
+            figure.draw(table, inputs).savefig(file, format='png', dpi=110)
+    return paths
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description='Draws figures of the papers again, each beside its table.')
+    add = parser.add_argument
+    add('names', nargs='*', metavar='FIGURE', help=f'from {", ".join(FIGURES)} (default: all)')
+    add('--images', type=Path, metavar='FOLDER', help='images to look at (default: scenes of the synthetic shapes)')
+    add('--network', nargs=3, action='append', default=[], metavar=('NAME', 'CONFIG', 'CHECKPOINT'),
+        help=f'weights of {", ".join(NETWORKS)}, and their config (default: random weights)')
+    add('--quick', action='store_true', help='small and few inputs: does it run?')
+    add('--out-dir', type=Path, help='figures in it are replaced (default: work_dirs/figures, or …_quick)')
+    given = parser.parse_args(arguments)
+    inputs = Inputs(given.images, {name: tuple(files) for name, *files in given.network}, given.quick)
+    make_figures(given.names, given.out_dir or Path(f'work_dirs/figures{"_quick" * given.quick}'), inputs)

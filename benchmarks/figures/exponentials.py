@@ -6,15 +6,14 @@ from typing import Dict
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from mmengine.logging import MMLogger
 from mmengine.registry import MODELS
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ..common import be_quiet
 from ..contenders import CONTENDERS
-from .options import NETWORKS, Options
-from .style import BLUE, ORANGE, new_figure, plain
+from .inputs import BLUE, NETWORKS, ORANGE, Inputs, new_figure, plain
 
 TITLE = 'Exponentials in a forward pass'
 SIDE = 224
@@ -45,8 +44,8 @@ MODELS_AND_FORMULAS = {
     'SOFT-Tiny→Nyströmformer': (NETWORKS['nystromformer'], 'h(2Nm + m²)'),
     'SOFT-Tiny': (NETWORKS['soft'], 'h(2Nm + m²)'),
 }
-"""Backbones, and what the attention of one of their layers takes: N tokens, D channels, h heads, m landmarks,
-r features, M² tokens in a window, R² that are made one."""
+"""Backbones, and what the attention of one of their layers takes: N tokens, D channels, h heads, m bottleneck tokens,
+r features, M² tokens in a window, R² that become one."""
 
 ACTIVATIONS = ('gelu', 'silu', 'erf', 'sigmoid', 'tanh', 'mish', 'elu', 'softplus')
 ATTENTIONS = ('exp', 'exp2', 'expm1', 'softmax', 'log_softmax')
@@ -74,28 +73,28 @@ class ExponentialCounter(TorchDispatchMode):
 
 @torch.no_grad()
 def count(network: nn.Module, side: int) -> Dict[str, int]:
-    """Exponentials for one picture of so many rows and columns, by operator."""
-    network.eval()  # which a host's returns nothing from
+    """Exponentials for one image of so many rows and columns, by operator."""
+    network.eval()  # which returns nothing in some libraries
     with ExponentialCounter() as mode:
         network(torch.zeros(1, 3, side, side))
     return dict(mode.counts)
 
 
-def measure(options: Options) -> pd.DataFrame:
+def measure(inputs: Inputs) -> pd.DataFrame:
     """``in attention`` and ``in activations`` of each ``model``, and the ``formula`` of a layer's attention."""
-    MMLogger.get_instance('figures', log_level='ERROR')
+    be_quiet()
     rows = []
-    for name, (cfg, formula) in list(MODELS_AND_FORMULAS.items())[:2 if options.quick else None]:
-        counts = count(MODELS.build(cfg), 64 if options.quick else SIDE)
+    for name, (cfg, formula) in list(MODELS_AND_FORMULAS.items())[:2 if inputs.quick else None]:
+        counts = count(MODELS.build(cfg), 64 if inputs.quick else SIDE)
         kinds = {kind: sum(counts.get(operator, 0) for operator in operators)
                  for kind, operators in (('in attention', ATTENTIONS), ('in activations', ACTIVATIONS))}
         rows.append(dict(model=name, **kinds, formula=formula))
     return pd.DataFrame(rows)
 
 
-def draw(table: pd.DataFrame, options: Options) -> Figure:
+def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
     """Bars, the most at the top."""
-    figure, ((panel, ), ) = new_figure(1, 1, 8.5, 0.42 * len(table) + 1.3, f'{TITLE}, one picture of {SIDE}×{SIDE}')
+    figure, ((panel, ), ) = new_figure(1, 1, 8.5, 0.42 * len(table) + 1.3, f'{TITLE}, one image of {SIDE}×{SIDE}')
     table = table.sort_values(['in attention', 'in activations']).reset_index(drop=True)
     for offset, kind, colour in ((0.2, 'in attention', BLUE), (-0.2, 'in activations', ORANGE)):
         bars = panel.barh(table.index + offset, table[kind] / 1e6, 0.38, color=colour, label=kind)

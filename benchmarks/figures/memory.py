@@ -1,27 +1,24 @@
 """Memory against sequence length, for the attentions that SOFT compares (2110.11945, Fig. 1, right)."""
-import contextlib
 import weakref
 from typing import Dict
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mmsoft.attention import Site, build_attention
 from mmsoft.layers import PreNormBlock
-from mmsoft.ops import fused
-from .options import Options
-from .style import BLACK, BLUE, GREEN, ORANGE, RED, new_figure, plain
+from ..contenders import UnfusedAttention
+from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, Inputs, new_figure, plain
 
 TITLE = 'Memory of a plain ViT against its tokens'
 ATTENTIONS = {
-    'Transformer, unfused': ('SoftmaxAttention', BLACK, 'o-'),
+    'Transformer, unfused': (UnfusedAttention, BLACK, 'o-'),
     'Performer': ('PerformerAttention', GREEN, '^-'),
     'Nyströmformer': ('NystromformerAttention', BLUE, 'v-'),
     'Linformer': ('LinformerAttention', ORANGE, 's-'),
@@ -29,7 +26,7 @@ ATTENTIONS = {
     'Transformer, fused kernel': ('SoftmaxAttention', BLACK, ':'),
 }
 PASSES = {'inference: forward': False, 'training: forward + backward': True}
-DIMS, HEADS, DEPTH, LANDMARKS = 384, 12, 12, 7
+DIMS, HEADS, DEPTH, TOKENS = 384, 12, 12, 7
 
 
 class PeakBytes(TorchDispatchMode):
@@ -62,42 +59,33 @@ def _storages(tree) -> Dict[int, torch.UntypedStorage]:
 def peak(attention: str, ratio: int, backward: bool, depth: int = DEPTH) -> int:
     """Peak bytes above weights and input of the forward, or the forward and backward, pass of one sequence.
 
-    Nothing is computed: tensors of the device ``'meta'`` have a size but no content. Softmax attention is made of a
-    product, a softmax and a product, as in 2021, or of one fused kernel; SOFT takes the kernels that it has on a GPU.
+    Nothing is computed: fake tensors have a size but no content. Softmax attention is a product, a softmax and a
+    product, as in 2021, or one fused kernel.
 
     Args:
         attention (str): Key of :data:`ATTENTIONS`.
-        ratio (int): Side of the windows of which the map has 7×7, each with a landmark.
+        ratio (int): Side of the windows of which the map has 7×7, each with a bottleneck token.
         backward (bool): Whether to run backward as well.
         depth (int): Number of blocks.
     """
-    side = LANDMARKS * ratio
+    side = TOKENS * ratio
     site = Site(DIMS, HEADS, (side, side), ratio)
     cfg = dict(type=ATTENTIONS[attention][0])
-    with torch.device('meta'):
+    with FakeTensorMode(), torch.set_grad_enabled(backward):
         blocks = [PreNormBlock(build_attention(cfg, site), DIMS) for _ in range(depth)]
         x = torch.empty(1, side * side, DIMS)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(fused, 'available', lambda *tensors: True))
-        if attention.endswith('fused kernel'):
-            stack.enter_context(mock.patch.object(F, 'scaled_dot_product_attention', _fused_attention))
-        stack.enter_context(torch.set_grad_enabled(backward))
-        mode = stack.enter_context(PeakBytes())
-        for block in blocks:
-            x = block(x, (side, side))
-        if backward:
-            x.mean().backward()
+        with PeakBytes() as mode:
+            for block in blocks:
+                x = block(x, (side, side))
+            if backward:
+                x.mean().backward()
     return mode.peak
 
 
-def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor = None) -> Tensor:
-    return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, mask, True)[0]
-
-
-def measure(options: Options) -> pd.DataFrame:
+def measure(inputs: Inputs) -> pd.DataFrame:
     """Peak ``bytes`` by ``attention``, ``pass`` and ``tokens``."""
-    ratios, depth = ((2, 4), 1) if options.quick else (range(4, 12), DEPTH)
-    return pd.DataFrame([{'attention': attention, 'pass': name, 'tokens': (LANDMARKS * ratio)**2,
+    ratios, depth = ((2, 4), 1) if inputs.quick else (range(4, 12), DEPTH)
+    return pd.DataFrame([{'attention': attention, 'pass': name, 'tokens': (TOKENS * ratio)**2,
                           'bytes': peak(attention, ratio, backward, depth)}
                          for attention in ATTENTIONS for name, backward in PASSES.items() for ratio in ratios])
 
@@ -108,10 +96,10 @@ def growth(rows: pd.DataFrame) -> float:
     return np.polyfit(np.log(longer.tokens), np.log(longer.bytes), 1)[0]
 
 
-def draw(table: pd.DataFrame, options: Options) -> Figure:
+def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
     """A panel a pass, a line an attention."""
     figure, (panels, ) = new_figure(
-        1, 2, 5, 5, f'{TITLE} (12 blocks, {DIMS} channels, {HEADS} heads, 49 landmarks, one sequence, float32)')
+        1, 2, 5, 5, f'{TITLE} (12 blocks, {DIMS} channels, {HEADS} heads, 49 bottleneck tokens, one sequence, float32)')
     for panel, name in zip(panels, PASSES):
         for attention, (_, colour, style) in ATTENTIONS.items():
             rows = table[(table.attention == attention) & (table['pass'] == name)]

@@ -6,9 +6,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..spectrum import inverted_matrices
-from .options import Options
-from .style import BLUE, GREEN, RED, new_figure, plain
+from ..inside import inverted_matrices
+from .inputs import BLUE, GREEN, RED, Inputs, new_figure, plain
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
 NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
@@ -18,14 +17,14 @@ SIDE, STEPS, USED = 224, 30, 20
 
 
 def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> Tuple[Tensor, Tensor]:
-    r"""Both :data:`MEASURES` for k = 0 … steps, of symmetric matrices with these eigenvalues, without iterating.
+    r"""Both :data:`MEASURES` for k = 0 … steps from the eigenvalues of symmetric matrices, without iterating.
 
     :math:`A_k` shares A's eigenvectors, and :math:`1 - \lambda_i(A) \lambda_i(A_k) = (1 - \alpha \lambda_i^2)^{2^k}`.
 
     Args:
         eigenvalues (Tensor): Shape (h, m), float64.
         alpha (Tensor): Scale of the starting value, shape (h, 1).
-        steps (int): Most steps.
+        steps (int): Maximum of k.
 
     Returns:
         tuple[Tensor, Tensor]: Each of shape (h, steps + 1).
@@ -37,36 +36,32 @@ def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> Tuple[Tens
             (missing / eigenvalues).amax(-1) * eigenvalues.amin(-1))
 
 
-def measure(options: Options) -> pd.DataFrame:
-    """Mean, ``least`` and ``most`` of both :data:`MEASURES` over pictures, blocks and heads."""
+def measure(inputs: Inputs) -> pd.DataFrame:
+    """Mean, minimum and maximum of both :data:`MEASURES` over images, blocks and heads."""
     rows = []
-    pictures = options.pictures(SIDE)
     for name in NETWORKS:
-        network, seen = options.network(name).double(), []
-        for picture in pictures:
-            for stage, matrix, alpha in inverted_matrices(network, picture.tensor().double()):
-                seen += [(stage, *head) for head in zip(*errors(torch.linalg.eigvalsh(matrix), alpha))]
-        for stage in sorted({stage for stage, *_ in seen}):
-            for i, kind in enumerate(MEASURES, 1):
-                curves = torch.stack([each[i] for each in seen if each[0] == stage])
-                span = zip(curves.mean(0).tolist(), curves.amin(0).tolist(), curves.amax(0).tolist())
-                rows += [dict(network=name, stage=stage, measure=kind, step=step, mean=mean, least=least, most=most,
-                              matrices=len(curves)) for step, (mean, least, most) in enumerate(span)]
-    return pd.DataFrame(rows)
+        network = inputs.network(name).double()
+        for image in inputs.images(SIDE):
+            for stage, matrix, alpha in inverted_matrices(network, image.tensor().double()):
+                for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(matrix), alpha)):
+                    rows += [dict(network=name, stage=stage, measure=kind, step=step, value=value)
+                             for curve in curves.tolist() for step, value in enumerate(curve)]
+    groups = pd.DataFrame(rows).groupby(['network', 'stage', 'measure', 'step'], sort=False).value
+    return groups.agg(['mean', 'min', 'max']).assign(matrices=groups.size()).reset_index()
 
 
-def draw(table: pd.DataFrame, options: Options) -> Figure:
-    """A row of panels a measure, a column a network, a line a stage."""
-    figure, panels = new_figure(2, 2, 5, 3.3, f'{TITLE}\n{options.weights(*NETWORKS)}', sharex=True, sharey=True)
+def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
+    """A row of panels for each measure, a column for each network, a line for each stage."""
+    figure, panels = new_figure(2, 2, 5, 3.3, f'{TITLE}\n{inputs.weights(*NETWORKS)}', sharex=True, sharey=True)
     for row, (kind, label) in zip(panels, MEASURES.items()):
         for panel, (name, title) in zip(row, NETWORKS.items()):
             for stage, colour in zip((1, 2, 3), (BLUE, RED, GREEN)):
                 line = table[(table.network == name) & (table.stage == stage) & (table.measure == kind)]
                 panel.plot(line.step, line['mean'], color=colour, label=f'stage {stage}')
-                panel.fill_between(line.step, line.least, line.most, color=colour, alpha=0.2, linewidth=0)
+                panel.fill_between(line.step, line['min'], line['max'], color=colour, alpha=0.2, linewidth=0)
             panel.axvline(USED, color='grey', linestyle=':')
             plain(panel, title=title if kind == 'residual' else '', xlabel='' if kind == 'residual' else 'steps k')
         row[0].set_ylabel(label)
     panels[0, 0].text(USED + 0.4, 0.5, 'the networks\nstop here', color='grey', fontsize=9)
-    panels[0, 1].legend(frameon=False, title='mean; shade: least to most', fontsize=9, title_fontsize=9)
+    panels[0, 1].legend(frameon=False, title='mean; shade: minimum to maximum', fontsize=9, title_fontsize=9)
     return figure

@@ -5,17 +5,16 @@ from torch import Tensor
 
 from mmsoft.attention import SimAAttention, SoftmaxAttention
 from mmsoft.visualization import overlay
-from .options import Options
-from .products import last_product
-from .style import new_figure, show
+from ..inside import products
+from .inputs import Inputs, new_figure, show
 
-TITLE = 'Length of each token\'s query or key in the last block'
-MAPS = dict(sima_q=('sima_deit', 0, True, 'SimA: queries, l1-normalised'),
-            sima_k=('sima_deit', 1, True, 'SimA: keys, l1-normalised'),
-            deit_q=('deit', 0, False, 'softmax: queries'),
-            deit_q_hat=('deit', 0, True, 'softmax: queries, l1-normalised'))
+TITLE = "Length of each token's query or key in the last block"
+MAPS = dict(sima_q=('sima_deit', 'queries', True, 'SimA: queries, l1-normalised'),
+            sima_k=('sima_deit', 'keys', True, 'SimA: keys, l1-normalised'),
+            deit_q=('deit', 'queries', False, 'softmax: queries'),
+            deit_q_hat=('deit', 'queries', True, 'softmax: queries, l1-normalised'))
 KINDS = dict(sima_deit=SimAAttention, deit=SoftmaxAttention)
-SIDE, PICTURES = 224, 4
+SIDE, IMAGES = 224, 4
 
 
 def lengths(tokens: Tensor, extra: int, normalised: bool) -> Tensor:
@@ -34,31 +33,30 @@ def lengths(tokens: Tensor, extra: int, normalised: bool) -> Tensor:
     return tokens[0, :, extra:].square().sum((0, 2)).sqrt()
 
 
-def measure(options: Options) -> pd.DataFrame:
-    """``length`` by ``picture``, ``map``, ``row`` and ``column``."""
+def measure(inputs: Inputs) -> pd.DataFrame:
+    """``length`` by ``image``, ``map``, ``row`` and ``column``."""
     rows = []
-    networks = {name: options.network(name) for name in KINDS}
-    for picture in options.pictures(SIDE, PICTURES):
-        image = picture.tensor()
-        products = {name: last_product(network, image, KINDS[name]) for name, network in networks.items()}
-        for name, (network, factor, normalised, _) in MAPS.items():
-            product = products[network]
-            found = lengths(product.args[factor], product.extra, normalised)
-            rows += [dict(picture=picture.name, map=name, row=token // product.hw[1], column=token % product.hw[1],
-                          length=length) for token, length in enumerate(found.tolist())]
+    networks = {name: inputs.network(name) for name in KINDS}
+    for image in inputs.images(SIDE, IMAGES):
+        found = {name: products(network, image.tensor(), KINDS[name])[-1] for name, network in networks.items()}
+        for name, (network, part, normalised, _) in MAPS.items():
+            product = found[network]
+            rows += [dict(image=image.name, map=name, row=token // product.hw[1], column=token % product.hw[1],
+                          length=length)
+                     for token, length in enumerate(lengths(getattr(product, part), product.extra, normalised).tolist())]
     return pd.DataFrame(rows)
 
 
-def draw(table: pd.DataFrame, options: Options) -> Figure:
-    """A row a picture, a column a map, with the spread of the lengths: their standard deviation over their mean."""
-    pictures = options.pictures(SIDE, PICTURES)
-    title = f'{TITLE}; grey: shortest of a map, yellow: longest; spread: standard deviation / mean'
-    figure, panels = new_figure(len(pictures), 1 + len(MAPS), 2.2, 2.4, f'{title}\n{options.weights(*KINDS)}')
-    for row, picture in zip(panels, pictures):
-        show(row[0], picture.pixels)
+def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
+    """A row for each image, a column for each map, with the spread of the lengths: their standard deviation over their mean."""
+    images = inputs.images(SIDE, IMAGES)
+    title = f'{TITLE}; grey: minimum of a map, yellow: maximum; spread: standard deviation / mean'
+    figure, panels = new_figure(len(images), 1 + len(MAPS), 2.2, 2.4, f'{title}\n{inputs.weights(*KINDS)}')
+    for row, image in zip(panels, images):
+        show(row[0], image.pixels)
         for panel, (name, (*_, label)) in zip(row[1:], MAPS.items()):
-            chosen = table[(table.picture == picture.name) & (table['map'] == name)]
-            show(panel, overlay(picture.pixels, chosen.pivot(index='row', columns='column', values='length').to_numpy()))
+            chosen = table[(table.image == image.name) & (table['map'] == name)]
+            show(panel, overlay(image.pixels, chosen.pivot(index='row', columns='column', values='length').to_numpy()))
             panel.set_xlabel(f'spread {chosen.length.std() / chosen.length.mean():.2f}', fontsize=9)
-            panel.set_title(label.replace(': ', ':\n') if picture is pictures[0] else '', fontsize=10)
+            panel.set_title(label.replace(': ', ':\n') if image is images[0] else '', fontsize=10)
     return figure

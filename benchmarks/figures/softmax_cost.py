@@ -13,25 +13,17 @@ from torch import Tensor, nn
 from mmsoft.attention import MultiheadAttention, SimAAttention, Site, SoftmaxAttention
 from mmsoft.layers import PreNormBlock
 from mmsoft.layers.xcit import XCiTBlock
-from .options import Options
-from .style import BLUE, ORANGE, RED, new_figure, plain
+from ..contenders import UnfusedAttention
+from .inputs import BLUE, ORANGE, RED, Inputs, new_figure, plain
 
 TITLE = 'Seconds of a block with softmax, as a multiple of SimA\'s with the products in the same order'
 SIDES, WIDTHS = (224, 384, 512, 768, 1024), (384, 768, 1536, 3072)
 PAPER = dict(side=(1536, 1.58), width=(8192, 1.22))
-AXES = dict(side='picture side at width 384, products over tokens (DeiT)',
+AXES = dict(side='image side at width 384, products over tokens (DeiT)',
             width='width D at 224², 8 heads, products over channels (XCiT)')
 PAIRS = dict(side=dict(unfused=('softmax, unfused', RED), fused=('softmax, fused kernel', ORANGE)),
              width=dict(xca=('XCiT\'s softmax over channels', BLUE)))
 ROUNDS = 5
-
-
-class UnfusedAttention(MultiheadAttention):
-    """Softmax attention in three steps, as networks had it before fused kernels."""
-
-    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
-        return (q @ k.transpose(-2, -1) * q.size(-1)**-0.5).softmax(-1) @ v
 
 
 class CrossCovarianceAttention(MultiheadAttention):
@@ -48,7 +40,7 @@ class CrossCovarianceAttention(MultiheadAttention):
 
 
 def blocks(axis: str, value: int) -> Dict[str, Callable[[], Tensor]]:
-    """Blocks at one place of an axis, ready to be called, on one picture's random tokens; ``'sima'`` is one."""
+    """Blocks at one place of an axis, ready to be called, on one image's random tokens; ``'sima'`` is one."""
     side = (value if axis == 'side' else 224) // 16
     width, heads = (384, 6) if axis == 'side' else (value, 8)
     site = Site(width, heads, (side, side))
@@ -65,15 +57,15 @@ def blocks(axis: str, value: int) -> Dict[str, Callable[[], Tensor]]:
 
 
 @torch.no_grad()
-def measure(options: Options) -> pd.DataFrame:
+def measure(inputs: Inputs) -> pd.DataFrame:
     """``seconds`` of one core, the median of rounds in which blocks have turns, by ``axis``, ``value`` and ``block``.
 
     They are those that the processor works, not those of the clock, so that others at work matter less.
     """
-    rows, threads, rounds = [], torch.get_num_threads(), 1 if options.quick else ROUNDS
+    rows, threads, rounds = [], torch.get_num_threads(), 1 if inputs.quick else ROUNDS
     torch.set_num_threads(1)
     for axis, values in dict(side=SIDES, width=WIDTHS).items():
-        for value in values[:1 if options.quick else None]:
+        for value in values[:1 if inputs.quick else None]:
             made = blocks(axis, value)
             often = {name: max(1, int(0.1 / _seconds(block, 1))) for name, block in made.items()}
             times = [{name: _seconds(block, often[name]) for name, block in made.items()} for _ in range(rounds)]
@@ -88,10 +80,10 @@ def _seconds(block: Callable[[], Tensor], number: int) -> float:
     return timeit.timeit(block, timer=time.process_time, number=number) / number
 
 
-def draw(table: pd.DataFrame, options: Options) -> Figure:
+def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
     """A panel an axis; the paper's networks, on a GPU, as a star."""
     figure, (panels, ) = new_figure(
-        1, 2, 5, 4, f'{TITLE}\n(one picture, one core, float32)', sharey=True)
+        1, 2, 5, 4, f'{TITLE}\n(one image, one core, float32)', sharey=True)
     for panel, (axis, label) in zip(panels, AXES.items()):
         for name, (title, colour) in PAIRS[axis].items():
             rows = table[(table['axis'] == axis) & (table.block == name)]

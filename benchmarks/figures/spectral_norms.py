@@ -8,12 +8,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mmsoft.ops import newton_filter
-from ..spectrum import inverted_matrices
-from .options import Options
-from .style import BLUE, ORANGE, new_figure, plain
+from ..inside import inverted_matrices
+from .inputs import BLUE, ORANGE, Inputs, new_figure, plain
 
 TITLE = 'Spectral norms with and without attention normalisation, in the last block of SOFT-Norm\'s third stage'
-NETWORK, STAGE, PICTURES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
+NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
 INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
 
@@ -39,28 +38,28 @@ def norms(matrix: Tensor, alpha: Tensor) -> Dict[str, Dict[str, Tensor]]:
             for name, gain in inverses.items()}
 
 
-def measure(options: Options) -> pd.DataFrame:
-    """Norms of each picture and head, and, of the largest matrix, eigenvalues (``inverse`` is ``'spectrum'``)."""
-    network, rows = options.network(NETWORK).double(), []
-    sides = SIDES[:1] if options.quick else SIDES
+def measure(inputs: Inputs) -> pd.DataFrame:
+    """Norms of each image and head, and, of the largest matrix, eigenvalues (``inverse`` is ``'spectrum'``)."""
+    network, rows = inputs.network(NETWORK).double(), []
+    sides = SIDES[:1] if inputs.quick else SIDES
     for side in sides:
-        for picture in options.pictures(side, PICTURES):
-            seen = [case for case in inverted_matrices(network, picture.tensor().double()) if case.stage == STAGE]
+        for image in inputs.images(side, IMAGES):
+            seen = [case for case in inverted_matrices(network, image.tensor().double()) if case.stage == STAGE]
             found = norms(seen[-1].matrix, seen[-1].alpha)
-            rows += [dict(side=side, m=seen[-1].matrix.size(-1), picture=picture.name, index=head, inverse=inverse,
+            rows += [dict(side=side, m=seen[-1].matrix.size(-1), image=image.name, index=head, inverse=inverse,
                           kind=kind, value=value) for inverse, kinds in found.items()
                      for kind, values in kinds.items() for head, value in enumerate(values.tolist())]
     scale = seen[-1].matrix[0].sum(-1).rsqrt()
     matrices = dict(plain=seen[-1].matrix[0], normalised=scale.unsqueeze(1) * seen[-1].matrix[0] * scale)
-    rows += [dict(side=sides[-1], m=len(scale), picture=picture.name, index=index, inverse='spectrum', kind=kind,
+    rows += [dict(side=sides[-1], m=len(scale), image=image.name, index=index, inverse='spectrum', kind=kind,
                   value=value) for kind, matrix in matrices.items()
              for index, value in enumerate(torch.linalg.eigvalsh(matrix).flip(0).tolist())]
     return pd.DataFrame(rows)
 
 
-def draw(table: pd.DataFrame, options: Options) -> Figure:
-    """Eigenvalues of one matrix, then a panel an inverse: '+' a picture and head, a line through their means."""
-    figure, (panels, ) = new_figure(1, 3, 4.6, 4, f'{TITLE}\n{options.weights(NETWORK)}')
+def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
+    """Eigenvalues of one matrix, then a panel an inverse: '+' for an image and head, a line through their means."""
+    figure, (panels, ) = new_figure(1, 3, 4.6, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
     spectrum = table[table.inverse == 'spectrum']
     for kind, (label, colour, _) in KINDS.items():
         rows = spectrum[spectrum.kind == kind]

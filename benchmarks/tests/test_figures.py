@@ -1,7 +1,4 @@
 """The papers' figures: what they are drawn from, and what is said of bad input."""
-import sys
-from unittest import mock
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,14 +6,12 @@ import torch
 from mmengine.registry import MODELS
 from PIL import Image
 
-from benchmarks.figures import FIGURES, memory, newton
-from benchmarks.figures.command import main, make_figures
+from benchmarks.figures import FIGURES, main, make_figures, memory, newton
 from benchmarks.figures.exponentials import ExponentialCounter, count
-from benchmarks.figures.options import Options
-from benchmarks.figures.products import last_product
+from benchmarks.figures.inputs import Inputs
 from benchmarks.figures.saliency import lengths
 from benchmarks.figures.spectral_norms import norms
-from mmsoft.attention import Attention, Site, SoftmaxAttention, build_attention
+from mmsoft.attention import Site, SoftmaxAttention, build_attention
 from mmsoft.backbones import SimADeiT
 from mmsoft.ops import newton_inverse
 from mmsoft.ops.soft import soft_norm_alpha
@@ -25,68 +20,6 @@ from mmsoft.utils import UsageError
 HW, SITE = (6, 8), Site(32, 2, (6, 8), ratio=2)
 N, M = 48, 12
 SOFT = dict(type='mmsoft.SOFT', arch=dict(embed_dims=[16] * 4, num_heads=[2] * 4, depths=[1] * 4))
-
-
-def made(kind, **options):
-    return build_attention(dict(type=kind, **options), SITE).double().eval()
-
-
-class Body(torch.nn.Module):
-    """A body of one attention, and the tokens that it sees."""
-
-    def __init__(self, attention):
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x):
-        return self.attention(x, HW)
-
-
-def dense(attention, x):
-    """The attention's matrix of shape (h, n, n), of its tokens alone, written as the papers write it."""
-    kind = type(attention).__name__
-    if kind.startswith('SOFT'):
-        q = (attention.query(x) * attention.scale).unflatten(2, (2, 16)).transpose(1, 2)
-        b = attention.bottleneck(q[0, :, -N:].transpose(1, 2).unflatten(2, HW))
-        a, p = (torch.exp(-0.5 * torch.cdist(b, y)**2) for y in (b, q[0]))
-        scale = torch.diag_embed(a.sum(-1)**-0.5) if attention.options_norm else torch.eye(M).double()
-        ridge = 0 if attention.options_norm else 0.01
-        inverse = torch.linalg.inv(a + ridge * torch.eye(M).double())
-        return p.transpose(1, 2) @ scale @ inverse @ scale @ p
-    q, k, _ = (t[0] for t in attention.qkv(x, HW))
-    if kind == 'SimAAttention':
-        q, k = (t / t.abs().sum(-2, keepdim=True) for t in (q, k))
-        return q @ k.transpose(1, 2)
-    if kind == 'PerformerAttention':
-        q, k = (torch.exp(t / 2 @ attention.features.T - (t / 2).square().sum(-1, keepdim=True) / 2) for t in (q, k))
-        weights = q @ k.transpose(1, 2)
-        return weights / weights.sum(-1, keepdim=True)
-    if kind == 'NystromformerAttention':
-        q, k = q / 2, k / 2
-        maps = (t[:, -N:].transpose(1, 2).unflatten(2, HW) for t in (q, k))
-        means = [torch.nn.functional.avg_pool2d(t, 2).flatten(2).transpose(1, 2) for t in maps]
-        f, a, b = (x @ y.transpose(1, 2) for x, y in ((q, means[1]), means, (means[0], k)))
-        return f.softmax(-1) @ torch.linalg.pinv(a.softmax(-1)) @ b.softmax(-1)
-    return (q @ k.transpose(1, 2) / 4).softmax(-1)
-
-
-@pytest.mark.parametrize('extra', [0, 1])
-@pytest.mark.parametrize('kind, options', [
-    ('SoftmaxAttention', {}), ('PerformerAttention', {}), ('NystromformerAttention', dict(iterations=60)),
-    ('SimAAttention', {}), ('SOFTAttention', dict(norm=False, newton_iterations=60, inverse='closed_form')),
-    ('SOFTAttention', dict(norm=True, newton_iterations=60, inverse='closed_form'))
-], ids=lambda value: value if isinstance(value, str) else '-'.join(map(str, value.values())))
-def test_a_row_is_that_of_the_dense_matrix(kind, options, extra):
-    attention, x = made(kind, **options), torch.randn(1, extra + N, 32).double()
-    attention.options_norm = options.get('norm')
-    with torch.no_grad():
-        want = dense(attention, x)
-    product = last_product(Body(attention), x, Attention)
-    assert product.hw == HW and product.extra == extra
-    for token in (0, 29):
-        row = product.row(token)
-        assert row.shape == (1, 2, *HW)
-        torch.testing.assert_close(row.flatten(2)[0], want[:, extra + token, extra:], rtol=1e-5, atol=1e-8)
 
 
 def test_lengths_leave_out_the_class_token():
@@ -177,16 +110,12 @@ def test_sima_with_relu_takes_no_exponential():
     assert count(softmax, 64) == dict(softmax=2 * 2 * tokens_of_64_pixels**2)
 
 
-def command_line(*arguments):
-    with mock.patch.object(sys, 'argv', ['figures.py', *arguments]):
-        return main()
-
-
 @pytest.fixture(scope='module')
 def quick(tmp_path_factory):
     """All figures, in small, by the command line."""
     folder = tmp_path_factory.mktemp('figures')
-    assert command_line('--quick', '--out-dir', str(folder)) == 0
+    main(['--quick', '--out-dir', str(folder)])
+    main(['newton', '--quick', '--out-dir', str(folder)])  # again: it replaces its own
     return folder
 
 
@@ -198,11 +127,11 @@ def test_every_figure_is_a_picture_and_its_table(quick, name):
     assert len(table) and table.select_dtypes('number').abs().to_numpy().max() < np.inf
 
 
-def test_pictures_of_a_folder(tmp_path):
+def test_images_of_a_folder(tmp_path):
     Image.fromarray(np.random.randint(0, 256, (60, 90, 3), np.uint8)).save(tmp_path / 'a.png')
-    picture, = Options(folder=tmp_path).pictures(32)
-    assert picture.name == 'a.png' and picture.tensor().shape == (1, 3, 32, 32) and picture.pixels.dtype == np.uint8
-    assert picture.focus == (0.5, 0.5)
+    image, = Inputs(folder=tmp_path).images(32)
+    assert image.name == 'a.png' and image.tensor().shape == (1, 3, 32, 32) and image.pixels.dtype == np.uint8
+    assert image.focus == (0.5, 0.5)
 
 
 def trained(tmp_path, name='soft', model=SOFT):
@@ -212,52 +141,32 @@ def trained(tmp_path, name='soft', model=SOFT):
     return {name: (str(config), str(tmp_path / 'broken.pth'))}
 
 
-def empty(folder):
-    return dict(options=Options(folder=folder))
-
-
-def no_picture(folder):
-    (folder / 'a.png').write_bytes(b'no picture')
-    return dict(options=Options(folder=folder))
-
-
-def there_already(folder):
-    (folder / 'out').mkdir()
-    (folder / 'out' / 'newton.csv').write_text('mine')
-    return {}
+def no_image(folder):
+    (folder / 'a.png').write_bytes(b'no image')
+    return dict(inputs=Inputs(folder=folder))
 
 
 @pytest.mark.parametrize('given, fault', [
     (lambda folder: dict(names=['mona_lisa']), 'no figure mona_lisa; choose from memory'),
-    (lambda folder: dict(options=Options(networks=dict(gpt=('', '')))), 'no network gpt; choose from soft'),
-    (lambda folder: dict(options=Options(query=(2., 0.))), '--query two numbers between 0 and 1'),
-    (lambda folder: dict(options=Options(count=0)), '--count is 1 or more'),
-    (lambda folder: dict(options=Options(folder=folder / 'nowhere')), 'There is no image or folder'),
-    (empty, 'holds no images'), (no_picture, 'a.png is not a picture that can be read'),
-    (there_already, 'is not replaced without --force'),
-    (lambda folder: dict(options=Options(networks=trained(folder), quick=True)), 'broken.pth'),
-    (lambda folder: dict(options=Options(networks=trained(folder, model=None), quick=True)), 'no model with a backbone'),
+    (lambda folder: dict(inputs=Inputs(networks=dict(gpt=('', '')))), 'no network gpt; choose from soft'),
+    (lambda folder: dict(inputs=Inputs(folder=folder)), 'holds no images'),
+    (no_image, 'a.png is not an image that can be read'),
+    (lambda folder: dict(inputs=Inputs(networks=trained(folder), quick=True)), 'broken.pth'),
+    (lambda folder: dict(inputs=Inputs(networks=trained(folder, model=None), quick=True)), 'no model with a backbone'),
 ], ids=lambda value: value.split()[0] if isinstance(value, str) else '')
 def test_bad_input_gets_a_sentence(tmp_path, given, fault):
     arguments = dict(dict(names=['newton'], out_dir=tmp_path / 'out'), **given(tmp_path))
     with pytest.raises(UsageError, match=fault) as error:
         make_figures(**arguments)
-    assert '\n' not in str(error.value)
-    if fault.startswith('is not replaced'):
-        assert (tmp_path / 'out' / 'newton.csv').read_text() == 'mine'
-
-
-def test_the_command_line_says_it_in_a_line(tmp_path, capsys):
-    assert command_line('mona_lisa', '--out-dir', str(tmp_path)) == 2
-    assert capsys.readouterr().err.count('\n') == 1 and not list(tmp_path.iterdir())
+    assert '\n' not in str(error.value) and not (tmp_path / 'out').exists()
 
 
 @pytest.mark.parametrize('figure, network', [('newton', 'soft'), ('heat_maps', 'performer'), ('saliency', 'sima_deit')])
-def test_a_body_that_does_not_fit_gets_a_sentence(tmp_path, figure, network):
+def test_a_network_that_does_not_fit_gets_a_sentence(tmp_path, figure, network):
     model = dict(SOFT, attention=dict(type='CosFormerAttention'))
     checkpoint = tmp_path / 'weights.pth'
     torch.save(MODELS.build(model).state_dict(), checkpoint)
     config, _ = trained(tmp_path, network, model)[network]
-    options = Options(networks={network: (config, str(checkpoint))}, quick=True, count=1)
-    with pytest.raises(UsageError, match='which this figure shows|inverts no matrix'):
-        make_figures([figure], tmp_path / 'out', options=options)
+    inputs = Inputs(networks={network: (config, str(checkpoint))}, quick=True)
+    with pytest.raises(UsageError, match='which this measurement needs'):
+        make_figures([figure], tmp_path / 'out', inputs)

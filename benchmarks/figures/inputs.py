@@ -1,12 +1,14 @@
-"""What all figures are asked with: pictures, networks and their weights."""
+"""What all figures have in common: images, networks with their weights, colours and panels."""
 import itertools
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mmcv
 import numpy as np
 import torch
-from mmengine.logging import MMLogger
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
@@ -14,7 +16,12 @@ from mmsoft.apis.inference.images import BrokenImage, find_images, read_image
 from mmsoft.datasets.shapes_scene import draw_scene
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
+from ..common import be_quiet
 
+# The colours of Okabe and Ito, which colour-blind readers can tell apart.
+BLACK, ORANGE, GREEN, BLUE, RED = '#000000', '#E69F00', '#009E73', '#0072B2', '#D55E00'
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+MOST = 100  # images of one figure
 _SOFTMAX = dict(type='SoftmaxAttention')
 
 NETWORKS: Dict[str, dict] = dict(
@@ -28,51 +35,38 @@ NETWORKS: Dict[str, dict] = dict(
 )
 """Backbones that figures look into, with random weights unless others are given."""
 
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
-
-class Picture(NamedTuple):
-    """A square picture.
-
-    Attributes:
-        name: Of its file, or of the scene.
-        pixels: (S, S, 3) of uint8, RGB.
-        focus: Column and row, from 0 to 1, of what to look at: the largest object, if that is known, or the middle.
-    """
+class Image(NamedTuple):
+    """A square image: its name, RGB pixels (S, S, 3) of uint8, and column and row, from 0 to 1, of what to look at."""
     name: str
     pixels: np.ndarray
     focus: Tuple[float, float] = (0.5, 0.5)
 
     def tensor(self) -> Tensor:
-        """As the networks take it, normalised: (1, 3, S, S)."""
+        """Normalised, as the networks take it: (1, 3, S, S)."""
         pixels = torch.from_numpy(self.pixels.copy()).float()
         return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1)[None]
 
 
-class Options(NamedTuple):
-    """How to make figures.
+class Inputs(NamedTuple):
+    """What figures are made of.
 
     Attributes:
-        folder: Of pictures; generated scenes if None.
-        count: Most pictures that one figure looks at.
+        folder: Of images; None for generated scenes.
         networks: By keys of :data:`NETWORKS`, a config and a checkpoint of it.
-        query: Column and row, from 0 to 1, of the token whose attention is shown; if None, each picture's focus.
-        quick: Little of everything: does it run?
+        quick: Small and few inputs.
     """
     folder: Optional[Path] = None
-    count: int = 100
     networks: Dict[str, Tuple[str, str]] = {}
-    query: Optional[Tuple[float, float]] = None
     quick: bool = False
 
-    def pictures(self, side: int, most: Optional[int] = None) -> List[Picture]:
-        """Pictures of so many rows and columns: of files, the middle; of scenes, all.
+    def images(self, side: int, most: int = MOST) -> List[Image]:
+        """Images of ``side`` rows and columns: the middle of files, or whole scenes.
 
         Raises:
-            UsageError: If the folder holds none, or a file that is none.
+            UsageError: If the folder holds no images, or a file that cannot be read.
         """
-        count = min(self.count, most or self.count, 2 if self.quick else self.count)
-        side = min(side, 64) if self.quick else side
+        count, side = (min(most, 2), min(side, 64)) if self.quick else (most, side)
         if self.folder is None:
             return [_scene(index, side) for index in range(count)]
         return [_read(path, side) for path in find_images(self.folder, Path('.'))[:count]]
@@ -83,27 +77,27 @@ class Options(NamedTuple):
         Raises:
             UsageError: If its config has no backbone, or the checkpoint does not fit.
         """
-        MMLogger.get_instance('figures', log_level='ERROR')  # of what mmengine says of initial weights
+        be_quiet()
         torch.manual_seed(0)
         cfg = NETWORKS[name]
         if name in self.networks:
             config, checkpoint = self.networks[name]
             model = load_config(config).get('model') or {}
             if 'backbone' not in model:
-                raise UsageError(f'{config} has no model with a backbone; give the config that {checkpoint} is of.')
+                raise UsageError(f'{config} has no model with a backbone; give the config of {checkpoint}.')
             cfg = dict(model['backbone'], init_cfg=dict(type='Pretrained', checkpoint=checkpoint))
         network = MODELS.build(cfg)
         network.init_weights()
         return network.eval()
 
     def weights(self, *names: str) -> str:
-        """What to say of the weights of networks."""
+        """How a figure calls the weights of networks."""
         random = [name for name in names if name not in self.networks]
         return f'random weights: {", ".join(random)}' if random else 'trained weights'
 
 
-def _scene(index: int, side: int) -> Picture:
-    """A generated scene of several objects, of which the largest covers a twentieth of it at least."""
+def _scene(index: int, side: int) -> Image:
+    """A generated scene of several objects, of which the largest covers a twentieth at least; it is the focus."""
     for attempt in itertools.count():
         scene = draw_scene(np.random.default_rng([index, attempt]), side, side)
         masks = sorted((instance.mask for instance in scene.instances if not instance.crowd), key=np.sum)
@@ -111,18 +105,44 @@ def _scene(index: int, side: int) -> Picture:
             break
     rows, columns = np.nonzero(masks[-1])
     nearest = np.hypot(rows - rows.mean(), columns - columns.mean()).argmin()
-    focus = ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side)
-    return Picture(f'scene {index}', scene.image[..., ::-1], focus)
+    return Image(f'scene {index}', scene.image[..., ::-1], ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side))
 
 
-def _read(path: Path, side: int) -> Picture:
+def _read(path: Path, side: int) -> Image:
     try:
         pixels = read_image(path)[..., ::-1]
     except BrokenImage as error:
-        raise UsageError(f'{path} is not a picture that can be read ({error}); move it away.') from error
+        raise UsageError(f'{path} is not an image that can be read ({error}); move it away.') from error
     height, width = pixels.shape[:2]
     scale = side / min(height, width)
     pixels = mmcv.imresize(pixels, (max(side, round(scale * width)), max(side, round(scale * height))),
                            interpolation='area' if scale < 1 else 'bilinear')
     top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
-    return Picture(path.name, pixels[top:top + side, left:left + side])
+    return Image(path.name, pixels[top:top + side, left:left + side])
+
+
+def new_figure(rows: int, columns: int, width: float, height: float, title: str,
+               **options) -> Tuple[Figure, np.ndarray]:
+    """A figure and its panels, of shape (rows, columns); a panel's width and height are in inches."""
+    figure = Figure(figsize=(columns * width, rows * height), layout='constrained')
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def plain(panel: Axes, ticks: Sequence[float] = (), **settings) -> None:
+    """Axes of a diagram: a grid, no frame, what :meth:`Axes.set` sets, and numbers at these ticks of x alone."""
+    panel.set(**settings)
+    if ticks:
+        panel.set_xticks(ticks, ticks, fontsize=8)
+        panel.set_xticks([], minor=True)
+    panel.title.set_fontsize(10)
+    panel.grid(alpha=0.25)
+    panel.spines[['top', 'right']].set_visible(False)
+
+
+def show(panel: Axes, pixels: np.ndarray) -> None:
+    """An image whose corners are at 0 and 1."""
+    panel.set(xticks=[], yticks=[])
+    panel.spines[:].set_visible(False)
+    panel.imshow(pixels, extent=(0, 1, 1, 0))

@@ -1,0 +1,123 @@
+"""Measures cases one by one: reads a JSON line a case from standard input, and writes a JSON line a result.
+
+A process of its own keeps the memory of one contender apart from all others. Its allocator is chosen by its environment.
+"""
+import ctypes
+import json
+import re
+import sys
+import timeit
+from functools import lru_cache
+from pathlib import Path
+from typing import Callable, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+from torch.utils.benchmark.utils.timer import timer
+
+from .contenders import IMAGES, build_contender, fold_norms
+
+LONG = 0.3  # seconds that the runs of one measurement take together, at least
+
+
+class Settings(NamedTuple):
+    """How to measure: device, arithmetic (float32, tf32, bfloat16, float16), and so on."""
+    device: str = 'cpu'
+    dtype: str = 'float32'
+    compile: bool = False
+    threads: int = 1
+    batch: int = 1
+
+
+class Case(NamedTuple):
+    """What to measure: contender, weights, kind and size of the image, and whether to run backward as well."""
+    model: str
+    weights: str
+    image: str
+    height: int
+    width: int
+    backward: bool
+
+
+def measure(case: Case, settings: Settings, with_memory: bool) -> dict:
+    """Runs a case: ``seconds`` of one run, and peak ``memory`` in bytes above weights and image, or None."""
+    step = _step(case.model, case.weights, case.backward, settings)
+    image = _make_image(case.image, settings.batch, case.height, case.width, settings.device)
+    memory = None
+    if with_memory:  # in a run of its own: to measure it, all free pages are given back
+        before = _reset_peak(settings.device)
+        step(image)
+        memory = None if before is None else _peak(settings.device) - before
+    seconds = timeit.timeit(lambda: step(image), timer=timer, number=1)
+    more = int(LONG / seconds)
+    if more > 1:
+        seconds = timeit.timeit(lambda: step(image), timer=timer, number=more) / more
+    return dict(seconds=seconds, memory=memory)
+
+
+@lru_cache(maxsize=None)
+def _step(model: str, weights: str, backward: bool, settings: Settings) -> Callable[[Tensor], None]:
+    """A function that runs a contender once, and has done so on a small image."""
+    torch.manual_seed(0)
+    torch.set_num_threads(settings.threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.dtype == 'tf32'
+    half = getattr(torch, settings.dtype) if settings.dtype in ('bfloat16', 'float16') else None
+    network = build_contender(model, weights)
+    network.train(backward)  # which returns nothing in some libraries
+    if not backward:
+        network = fold_norms(network)
+    network = network.to(settings.device)
+    forward = torch.compile(network) if settings.compile else network
+
+    def step(image: Tensor) -> None:
+        with torch.set_grad_enabled(backward):
+            with torch.autocast(settings.device, half, enabled=half is not None):
+                outs = forward(image)
+            if backward:
+                sum(out.float().mean() for out in outs).backward()
+        network.zero_grad(set_to_none=True)
+
+    step(torch.zeros(settings.batch, 3, 64, 64, device=settings.device))
+    return step
+
+
+@lru_cache(maxsize=2)
+def _make_image(name: str, batch: int, height: int, width: int, device: str) -> Tensor:
+    return IMAGES[name](batch, height, width).to(device)
+
+
+def _reset_peak(device: str) -> Optional[int]:
+    """Resident bytes, which become the peak so far; None where they cannot be measured."""
+    if device != 'cpu':
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    try:
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+        Path('/proc/self/clear_refs').write_text('5')
+        return _status('VmRSS')
+    except OSError:
+        return None
+
+
+def _peak(device: str) -> int:
+    return torch.cuda.max_memory_allocated() if device != 'cpu' else _status('VmHWM')
+
+
+def _status(key: str) -> int:
+    return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
+
+
+def main() -> None:
+    """Answers until standard input ends. What cannot be measured, for lack of memory as an example, is a ``note``."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # so that nothing else is printed between the answers
+    for line in sys.stdin:
+        task = json.loads(line)
+        try:
+            result = measure(Case(*task['case']), Settings(*task['settings']), task['with_memory'])
+        except (RuntimeError, MemoryError) as error:
+            result = dict(note=f'{type(error).__name__}: {error}'.splitlines()[0])
+        print(json.dumps(result), file=answers, flush=True)
+
+
+if __name__ == '__main__':
+    main()
