@@ -9,7 +9,7 @@ _LAZY = dict(
     showcase='launch',
     predict='inference',
     visualize='inference',
-    export='deployment.run')
+    export='deployment.export')
 
 __all__ = [*_LAZY]
 

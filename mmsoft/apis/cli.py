@@ -197,7 +197,7 @@ def visualize(parser: ArgumentParser) -> None:
     parser.add_argument('--label', help='class to explain (default: what the network is most sure of)')
 
 
-@tool('apis.deployment.run')
+@tool('apis.deployment.export')
 def export(parser: ArgumentParser) -> None:
     """Exports a classifier, segmenter or detector whole, to ONNX or as a program of torch.export."""
     _model(parser)

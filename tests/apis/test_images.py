@@ -1,10 +1,11 @@
 """Which pictures are found, and how they are read."""
 import subprocess
+from pathlib import Path
 
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from mmsoft.apis.inference.images import BrokenImage, find_images, read_image
+from mmsoft.apis.inference.images import BrokenImage, find_images, png_names, read_image
 
 
 def test_links_and_pipes_are_found_and_refused(tmp_path):
@@ -43,9 +44,15 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(EpsImagePlugin, 'Ghostscript', lambda *args, **kwargs: started.append(1) or Image.new('L', (9, 9)).im)
     path = tmp_path / 'x.png'
     path.write_bytes(b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n')
-    with pytest.raises(BrokenImage, match='no picture'):
+    with pytest.raises(BrokenImage, match='format is unknown'):
         read_image(path)
     assert not started
     with Image.open(path) as picture:
         picture.load()
     assert started, 'the test proves nothing'
+
+
+def test_names_of_pngs_are_unique_and_end_in_one_suffix():
+    names = [Path(name) for name in ('a.jpg', 'b/a.png', 'b/a.jpg', 'b/a_png.tif', 'c.d.jpg', 'x.png')]
+    assert [name.as_posix() for name in png_names(names).values()] == [
+        'a.png', 'b/a_png.png', 'b/a_jpg.png', 'b/a_png_.png', 'c.d.png', 'x.png']

@@ -14,7 +14,7 @@ from PIL import Image
 
 from mmsoft import SOFT
 from mmsoft.apis.inference import predict, visualize
-from mmsoft.apis.inference.task import Entries
+from mmsoft.apis.inference.tasks import Classification
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
 
@@ -100,8 +100,8 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
             x, y, w, h = one['bbox']
             assert -1 < x and -1 < y and x + w < width + 1 and y + h < height + 1
     elif name.startswith('upernet'):
-        assert files(preds) == ['a.png', 'classes.json', 'deep/a.jpg.png', 'deep/a.png.png', 'z.png']
-        labels = np.asarray(Image.open(preds / 'deep/a.jpg.png'))
+        assert files(preds) == ['a.png', 'classes.json', 'deep/a_jpg.png', 'deep/a_png.png', 'z.png']
+        labels = np.asarray(Image.open(preds / 'deep/a_jpg.png'))
         assert labels.shape == (64, 48) and labels.max() < len(json.loads((preds / 'classes.json').read_text()))
     else:
         results = json.loads((preds / 'predictions.json').read_text())
@@ -115,8 +115,8 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
     for picture in PICTURES[1:]:
         (pictures / picture).unlink()
     assert visualize(*trained(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
-    assert files(out / 'vis') == ['a.jpg.png']
-    height, width = cv2.imread(str(out / 'vis/a.jpg.png')).shape[:2]
+    assert files(out / 'vis') == ['a.png']
+    height, width = cv2.imread(str(out / 'vis/a.png')).shape[:2]
     assert 1400 < width < 1600 and height > 900  # five columns; features, classes, and kernels of three stages
     with pytest.raises(UsageError, match='exists and is not overwritten'):
         visualize(*trained(name), str(pictures), str(out))
@@ -124,7 +124,7 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
 
 @pytest.mark.parametrize('options, message', [
     (dict(stages=[0, 4]), '--stages are from 0 to 3'),
-    (dict(label='unicorn'), '--label unicorn is none of the classes'),
+    (dict(label='unicorn'), 'no class --label unicorn; the classes are'),
 ])
 def test_what_cannot_be_seen_is_one_sentence(options, message, trained, pictures, tmp_path):
     with pytest.raises(UsageError, match=message):
@@ -163,6 +163,7 @@ def test_the_tool_says_so_when_a_picture_is_broken(trained, pictures, tmp_path):
     command = [sys.executable, str(ROOT / 'tools/predict.py'), *trained('soft_tiny_in1k')]
     run = subprocess.run([*command, str(pictures), '--out-dir', str(tmp_path / 'out')], capture_output=True, text=True)
     assert run.returncode == 1 and 'Traceback' not in run.stderr and 'broken.jpg is skipped' in run.stderr
+    assert f'Drawings of 4 of 5 images are in {tmp_path / "out/vis"}' in run.stdout
     assert files(tmp_path / 'out') == [f'vis/{picture}' for picture in PICTURES]
 
 
@@ -171,8 +172,8 @@ def test_the_tool_says_so_when_a_picture_is_broken(trained, pictures, tmp_path):
     (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
     (dict(config='nowhere.py'), 'no config'),
     (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
-    (dict(batch_size=0), '--batch-size is 1 or more'),
-    (dict(palette='rainbow'), '--palette rainbow'),
+    (dict(batch_size=0), '--batch-size must be at least 1'),
+    (dict(palette='rainbow'), 'no --palette rainbow for detection'),
     (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
 ])
 def test_wrong_input_is_one_sentence(options, message, trained, pictures, tmp_path):
@@ -193,12 +194,24 @@ def test_nothing_is_overwritten(trained, pictures, tmp_path):
     assert files(tmp_path / 'out') == ['vis/z.png']
 
 
-def test_half_an_entry_is_left_out(tmp_path):
-    entries = Entries()
-    entries.add([dict(a=1)], tmp_path)
-    entries._file.write(b', {"b')  # then the disk was full
-    entries.add([dict(c=2), dict(d=3)], tmp_path)
-    entries._file.write(b', {"e')
-    entries.dump(tmp_path / 'preds' / 'predictions.json')
-    assert json.loads((tmp_path / 'preds' / 'predictions.json').read_text()) == [dict(a=1), dict(c=2), dict(d=3)]
-    assert [path.name for path in tmp_path.iterdir()] == ['preds']
+def test_an_error_in_the_program_is_raised(trained, pictures, tmp_path, monkeypatch):
+    """Only broken images are skipped; what was done before is saved."""
+    draw, drawn = Classification.draw, []
+
+    def wrong(self, image, sample, path):
+        if len(drawn) == 2:
+            raise TypeError('of the program')
+        drawn.append(path)
+        draw(self, image, sample, path)
+
+    monkeypatch.setattr(Classification, 'draw', wrong)
+    with pytest.raises(TypeError, match='of the program'):
+        predict(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), 'cpu', save_pred=True)
+    assert len(json.loads((tmp_path / 'out/preds/predictions.json').read_text())) == 2
+
+
+def test_narrow_images_are_skipped_but_for_classification(trained, tmp_path):
+    cv2.imwrite(str(tmp_path / 'narrow.png'), np.zeros((1, 1500, 3), np.uint8))
+    for name in TINY:
+        broken = predict(*trained(name), str(tmp_path / 'narrow.png'), str(tmp_path / name), 'cpu')
+        assert broken == ([] if name == 'soft_tiny_in1k' else [tmp_path / 'narrow.png'])

@@ -1,10 +1,10 @@
-"""What a network sees: features, Grad-CAM and kernels, for every body."""
+"""What a network sees: features, Grad-CAM and kernels, for every architecture."""
 import numpy as np
 import pytest
 import torch
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.visualization.seen import class_activation, feature_picture, landmark_kernels, taps, watch
+from mmsoft.visualization.seen import bottleneck_kernels, class_activation, feature_image, output_blocks, watch
 
 STAGES = dict(embed_dims=[8] * 4, num_heads=[1, 2, 2, 2], depths=[1, 2, 1, 2])
 BLOCKS = dict(embed_dims=16, num_heads=2, depth=3)
@@ -23,7 +23,7 @@ def body(request):
 
 
 def seen_by(body):
-    indices = range(len(taps(body)))
+    indices = range(len(output_blocks(body)))
     with watch(body, indices) as seen:
         cls = body(torch.rand(1, 3, *IMAGE))[-1]
     assert not any(module._forward_hooks for module in body.modules())
@@ -33,8 +33,8 @@ def seen_by(body):
 def test_features_have_the_shape_of_the_map(body):
     _, seen = seen_by(body)
     for record in seen:
-        picture = feature_picture(record)
-        assert picture.shape == (*record.hw, 3) and picture.dtype == np.uint8
+        image = feature_image(record)
+        assert image.shape == (*record.hw, 3) and image.dtype == np.uint8
         assert record.hw[0] * IMAGE[1] == record.hw[1] * IMAGE[0]
 
 
@@ -63,17 +63,17 @@ def test_the_input_counts_where_only_the_class_token_goes_on(body):
 
 
 @pytest.mark.parametrize('size', [None, 3])
-def test_kernels_are_those_of_the_landmarks(size):
+def test_kernels_are_those_of_the_bottleneck_tokens(size):
     body = SOFT(STAGES, bottleneck_size=size).double().eval()
     with watch(body, (1, 3)) as seen:
         body(torch.rand(1, 3, *IMAGE, dtype=torch.float64))
-    assert seen[3].landmarks is None  # softmax has none
+    assert seen[3].bottleneck is None  # softmax has none
     record, attention = seen[1], body.stages[1].blocks[-1].attn
     queries = (attention.query(record.before[0]) * attention.scale).unflatten(1, (2, -1)).transpose(0, 1)
-    landmarks = attention.bottleneck(queries.transpose(1, 2).unflatten(2, record.hw))
-    assert landmarks.size(1) == record.grid[0] * record.grid[1] and (size is None or record.grid == (3, 3))
-    dense = torch.exp(-(landmarks[:, :, None] - queries[:, None]).square().sum(-1) / 2).mean(0)
-    (first, (y, x)), (last, _) = landmark_kernels(record, [(0., 0.), (1., 1.)])
+    tokens = attention.bottleneck(queries.transpose(1, 2).unflatten(2, record.hw))
+    assert tokens.size(1) == record.grid[0] * record.grid[1] and (size is None or record.grid == (3, 3))
+    dense = torch.exp(-(tokens[:, :, None] - queries[:, None]).square().sum(-1) / 2).mean(0)
+    (first, (y, x)), (last, _) = bottleneck_kernels(record, [(0., 0.), (1., 1.)])
     torch.testing.assert_close(first.flatten(), dense[0])
     torch.testing.assert_close(last.flatten(), dense[-1])
     assert (y, x) == (0.5 / record.grid[0], 0.5 / record.grid[1])

@@ -1,163 +1,180 @@
-"""A detector in one graph: boxes decoded and overlaps suppressed, in steps of fixed length that any runtime knows.
+"""A detector as one graph of tensors: boxes are decoded, and overlapping ones suppressed, by operators that runtimes know.
 
-Where mmdet drops what is below a threshold, a graph marks it with a negative score, and drops all of it before the one
-operator whose output has any length, non-maximum suppression.
+The heads' own methods compute scores and offsets; choosing candidates is written here. mmdet drops boxes below a
+threshold, which makes lengths depend on values. A graph gives them a negative score instead, and drops them at once
+before non-maximum suppression, the only operator whose output has any length.
 """
-from functools import partial
-from itertools import count
-from typing import Callable, Sequence, Tuple
-from unittest.mock import patch
+from typing import List, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
-from mmdet.models import CascadeRoIHead, RPNHead, SingleStageDetector, StandardRoIHead, TwoStageDetector
+from mmdet.models import (ATSSHead, BBoxHead, CascadeRoIHead, FCNMaskHead, FCOSHead, GFLHead, RetinaHead, RPNHead,
+                          SingleStageDetector, StandardRoIHead, TwoStageDetector)
 from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmengine.config import ConfigDict
-from mmengine.structures import InstanceData
 from torch import Tensor, nn
-from torchvision.ops import nms
+from torchvision.ops import nms, roi_align
 
 from mmsoft.utils import UsageError
 
 Found = Tuple[Tensor, Tensor, Tensor]
+DENSE_HEADS = (RetinaHead, ATSSHead, FCOSHead, GFLHead)
 UNCLIPPED = dict(img_shape=None)
-"""What mmdet is told of an image, so that it leaves clipping to us: a graph knows the size only when it runs."""
+"""Keeps mmdet from clipping boxes to a constant size: the graph knows an image's size only when it runs."""
 
 
 class Detections(nn.Module):
-    """A detector from one image to what is in it.
+    """A detector from one image to the boxes in it.
 
     Args:
-        model (nn.Module): A detector of mmdet: with one dense head, or Faster, Mask or Cascade R-CNN. It is changed.
+        model (nn.Module): RetinaNet, ATSS, FCOS or GFL; Faster, Mask or Cascade R-CNN.
 
     Raises:
-        UsageError: If it is another.
+        UsageError: If it is another detector, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
     """
 
     inputs: Tuple[str, ...] = ('images', 'image_size')
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        one_stage = isinstance(model, SingleStageDetector)
-        self.model, self.roi = model, None if one_stage else getattr(model, 'roi_head', None)
-        self.dense = getattr(model, 'bbox_head' if one_stage else 'rpn_head', None)
-        two_stages = (isinstance(model, TwoStageDetector) and isinstance(self.dense, RPNHead)
-                      and type(self.roi) in (StandardRoIHead, CascadeRoIHead))
-        if not two_stages and not (one_stage and 'filter_scores_and_topk' in _single(self.dense).__globals__):
-            raise UsageError(f'{type(model).__name__} is not exported: of detectors, those with one dense head are, '
-                             'and Faster, Mask and Cascade R-CNN.')
-        for part in (self.dense, self.roi):
-            if part is not None and part.test_cfg.nms.get('type', 'nms') != 'nms':
-                raise UsageError(f'{part.test_cfg.nms.type} is not exported: choose nms in test_cfg.')
-        masks = self.roi is not None and self.roi.with_mask
-        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if masks else []))
-        self.least_side = 1 + max(map(max, self.dense.prior_generator.strides))
-        for module in model.modules():
-            if isinstance(module, SingleRoIExtractor):
-                module.forward = partial(_pool, module)
+        one_stage = isinstance(model, SingleStageDetector) and type(model.bbox_head) in DENSE_HEADS
+        two_stage = isinstance(model, TwoStageDetector) and type(model.rpn_head) is RPNHead and _is_known(model.roi_head)
+        if not one_stage and not two_stage:
+            raise UsageError(f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, '
+                             'FCOS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads.')
+        self.model, self.dense = model, model.rpn_head if two_stage else model.bbox_head
+        self.roi = model.roi_head if two_stage else None
+        for part in filter(None, (self.dense, self.roi)):
+            if part.test_cfg.nms.get('type', 'nms') != 'nms':
+                raise UsageError(f'{part.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')
+        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stage and self.roi.with_mask else []))
+        self.min_side = 1 + max(max(stride) for stride in self.dense.prior_generator.strides)
 
     def forward(self, images: Tensor, image_size: Tensor) -> Tuple[Tensor, ...]:
         """Finds objects.
 
         Args:
-            images (Tensor): One normalised image, zeros at its right and bottom, shape (1, 3, H, W).
-            image_size (Tensor): Its rows and columns without those zeros, shape (2, ) of int64.
+            images (Tensor): One normalised image, padded with zeros at the right and bottom, shape (1, 3, H, W).
+            image_size (Tensor): Its rows and columns without the padding, shape (2, ) of int64.
 
         Returns:
             tuple[Tensor]: Boxes (n, 4) as x1, y1, x2, y2 in pixels of the image, scores (n, ) and labels (n, ), best
-            first, filled up with scores of 0 to as many as the config allows; and, if the detector has masks, their
-            probabilities (n, h, w) inside of the boxes.
+            first, where n is the config's ``max_per_img`` and missing boxes have a score of 0. If the detector has
+            masks, also their probabilities (n, h, w) inside the boxes.
         """
         limit = image_size.to(images.dtype).flip(0).repeat(2)
         maps = self.model.extract_feat(images)
-        found = _dense(self.dense, maps, limit)
+        found = find(self.dense, maps, limit)
         if self.roi is None:
             return found
-        found = _refine(self.roi, maps, found, limit)
-        return (*found, _masks(self.roi, maps, found)) if self.roi.with_mask else found
+        found = refine(self.roi, maps, found, limit)
+        return (*found, find_masks(self.roi, maps, found)) if self.roi.with_mask else found
 
 
-def _single(head: BaseDenseHead) -> Callable:
-    """How a head reads its maps of one image; the RPN's own way is the general one, with decisions that graphs lack."""
-    return (BaseDenseHead if isinstance(head, RPNHead) else type(head))._predict_by_feat_single
+def _is_known(roi: nn.Module) -> bool:
+    """Whether a second stage has nothing but the parts that :func:`refine` and :func:`find_masks` compute."""
+    extractors = _stages(roi, roi.bbox_roi_extractor) + (_stages(roi, roi.mask_roi_extractor) if roi.with_mask else [])
+    return (type(roi) in (StandardRoIHead, CascadeRoIHead) and not roi.with_shared_head
+            and all(isinstance(head, BBoxHead) and not head.custom_activation
+                    for head in _stages(roi, roi.bbox_head))
+            and all(type(head) is FCNMaskHead for head in (_stages(roi, roi.mask_head) if roi.with_mask else []))
+            and all(type(extractor) is SingleRoIExtractor and getattr(layer, 'pool_mode', None) == 'avg'
+                    for extractor in extractors for layer in extractor.roi_layers))
 
 
-def _dense(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
-    """What a dense head finds, by mmdet's code but for the choice of candidates and what follows on decoding."""
-    levels = count()
+def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
+    """What a dense head finds in the maps of one image.
 
-    def choose(scores: Tensor, score_thr: float, topk: int, results: dict) -> tuple:
-        best, index = F.pad(scores.flatten(), (0, topk), value=-1.).topk(topk)
-        index = index.clamp(max=scores.numel() - 1)
-        labels = torch.full_like(index, next(levels)) if isinstance(head, RPNHead) else index % scores.size(1)
-        index = index // scores.size(1)
-        return best.masked_fill(best <= score_thr, -1.), labels, index, {k: v[index] for k, v in results.items()}
+    Args:
+        head (BaseDenseHead): One of :data:`DENSE_HEADS`, or an RPN, whose labels are the levels of the pyramid.
+        maps (Sequence[Tensor]): Each of shape (1, C, H', W').
+        limit (Tensor): W, H, W, H of the image, where boxes end.
 
-    def finish(results: InstanceData, cfg: ConfigDict, **kwargs) -> Found:
-        return _suppress(results.bboxes, results.scores * results.get('score_factors', 1), results.labels, limit, cfg)
+    Returns:
+        tuple[Tensor]: Boxes (n, 4), scores (n, ) and labels (n, ), see :func:`suppress`.
+    """
+    cfg, rpn, boxes, scores, labels = head.test_cfg, isinstance(head, RPNHead), [], [], []
+    logits, offsets, *factors = head(maps)
+    priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
+    for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
+        logit = logit[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
+        score = logit.sigmoid() if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
+        offset = offset[0].permute(1, 2, 0)
+        if isinstance(head, GFLHead):  # a distribution of distances in strides, from the anchors' centres
+            offset = head.integral(offset) * head.prior_generator.strides[level][0]
+            prior = head.anchor_center(prior)
+        best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.).topk(cfg.nms_pre)
+        best = best.masked_fill(best <= cfg.get('score_thr', 0), -1.)
+        place = place.clamp(max=score.numel() - 1)
+        label = torch.full_like(place, level) if rpn else place % score.size(1)
+        place = place // score.size(1)
+        boxes.append(head.bbox_coder.decode(prior[place], offset.reshape(-1, head.bbox_coder.encode_size)[place]))
+        scores.append(best * factors[0][level][0].flatten().sigmoid()[place] if factors else best)
+        labels.append(label)
+    return suppress(torch.cat(boxes), torch.cat(scores), torch.cat(labels), limit, cfg)
 
-    single = _single(head)
-    with patch.dict(single.__globals__, filter_scores_and_topk=choose), patch.object(
-            head, '_predict_by_feat_single', partial(single, head)), patch.object(head, '_bbox_post_process', finish):
-        found, = head.predict_by_feat(*head(maps), batch_img_metas=[UNCLIPPED])
-    return found
 
-
-def _refine(head: StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
-    """What one or several stages make of the proposals."""
+def refine(roi: StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
+    """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
     boxes, objectness, _ = proposals
-    stages = list(head.bbox_head) if isinstance(head, CascadeRoIHead) else [head.bbox_head]
-    logits = 0
-    for i, stage in enumerate(stages):
-        if i:
-            boxes = _clip(stages[i - 1].regress_by_class(boxes, scores[:, :-1].argmax(1), deltas, UNCLIPPED), limit)
-        results = head._bbox_forward(*_of_stage(head, i), maps, F.pad(boxes, (1, 0)))
-        scores, deltas = results['cls_score'], results['bbox_pred']
-        logits = logits + scores
-    scores = (logits / len(stages)).softmax(-1)[:, :-1] * (objectness > 0)[:, None]
-    boxes = stage.bbox_coder.decode(boxes, deltas).reshape(scores.size(0), -1, 4).expand(-1, scores.size(1), -1)
+    sum_of_logits = 0
+    stages = list(zip(_stages(roi, roi.bbox_roi_extractor), _stages(roi, roi.bbox_head)))
+    for i, (extractor, head) in enumerate(stages):
+        logits, offsets = head(pool(extractor, maps, F.pad(boxes, (1, 0))))
+        sum_of_logits = sum_of_logits + logits
+        if i < len(stages) - 1:
+            boxes = _clip(head.regress_by_class(boxes, logits[:, :-1].argmax(1), offsets, UNCLIPPED), limit)
+    scores = (sum_of_logits / len(stages)).softmax(-1)[:, :-1] * (objectness > 0)[:, None]
+    boxes = head.bbox_coder.decode(boxes, offsets).reshape(scores.size(0), -1, 4).expand(-1, scores.size(1), -1)
     labels = torch.arange(scores.size(1), device=boxes.device).expand_as(scores)
-    return _suppress(boxes.flatten(0, 1), scores.flatten(), labels.flatten(), limit, head.test_cfg)
+    return suppress(boxes.flatten(0, 1), scores.flatten(), labels.flatten(), limit, roi.test_cfg)
 
 
-def _masks(head: StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Tensor:
+def find_masks(roi: StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Tensor:
+    """Probabilities (n, h, w) of the masks inside n boxes, averaged over the stages of a cascade."""
     boxes, _, labels = found
-    stages = range(head.num_stages) if isinstance(head, CascadeRoIHead) else [0]
-    rois = F.pad(boxes, (1, 0))
-    masks = sum(head._mask_forward(*_of_stage(head, i), maps, rois)['mask_preds'].sigmoid() for i in stages)
-    masks = masks / len(stages)
-    if masks.size(1) == 1:
-        return masks[:, 0]
-    return masks[torch.arange(masks.size(0), device=masks.device), labels]
+    masks = torch.stack([head(pool(extractor, maps, F.pad(boxes, (1, 0)))).sigmoid() for extractor, head in zip(
+        _stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head))]).mean(0)
+    return masks[:, 0] if masks.size(1) == 1 else masks[torch.arange(masks.size(0), device=masks.device), labels]
 
 
-def _of_stage(head: StandardRoIHead, stage: int) -> Tuple[int, ...]:
-    return (stage, ) if isinstance(head, CascadeRoIHead) else ()
+def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor) -> Tensor:
+    """Features of regions (n, 5), each from the map that fits its size: mmcv's RoIAlign by torchvision's operator.
+
+    Every map is pooled for all regions; those of other maps are replaced by an empty one, whose features are zeros.
+    """
+    levels = extractor.map_roi_levels(rois, len(maps))[:, None]
+    return sum(roi_align(x, rois * (levels == i), layer.output_size, layer.spatial_scale, layer.sampling_ratio,
+                         layer.aligned) for i, (layer, x) in enumerate(zip(extractor.roi_layers, maps)))
 
 
-def _pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor, roi_scale_factor=None) -> Tensor:
-    """Features of regions (n, 5), each from the map that fits it; the other maps see one without extent: zeros."""
-    level = extractor.map_roi_levels(rois, len(maps))[:, None]
-    pooled = []
-    for i, (layer, x) in enumerate(zip(extractor.roi_layers, maps)):
-        layer.use_torchvision = True  # ONNX has its operator, and not mmcv's
-        pooled.append(layer(x, rois * (level == i)))
-    return sum(pooled)
+def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:
+    """Non-maximum suppression among boxes of one label, clipped to the image.
+
+    Args:
+        boxes (Tensor): Shape (n, 4), x1, y1, x2, y2.
+        scores (Tensor): Shape (n, ); those of boxes that do not count are 0 or less.
+        labels (Tensor): Shape (n, ) of int64.
+        limit (Tensor): W, H, W, H of the image.
+        cfg (ConfigDict): ``nms`` and ``max_per_img``, and optionally ``score_thr`` and ``min_bbox_size``.
+
+    Returns:
+        tuple[Tensor]: The best ``cfg.max_per_img`` boxes, scores and labels, filled up with zeros.
+    """
+    boxes, count = _clip(boxes, limit), cfg.max_per_img
+    inside = (scores > cfg.get('score_thr', 0)) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
+    # Two boxes of zeros in front stand for missing ones. They are never suppressed, so that at least two are always
+    # kept, which torch.export assumes.
+    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (2, 0)) for t in (boxes, scores, labels))
+    apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
+    kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, count))[:count]
+    return boxes[kept], scores[kept], labels[kept]
 
 
 def _clip(boxes: Tensor, limit: Tensor) -> Tensor:
     return torch.minimum(boxes.clamp(min=0), limit)
 
 
-def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:
-    """The best boxes of those that overlap, among equals in label: ``cfg.max_per_img`` of them, or zeros instead."""
-    boxes, least, most = _clip(boxes, limit), cfg.get('min_bbox_size', -1), cfg.max_per_img
-    sides = boxes[:, 2:] - boxes[:, :2]
-    inside = (scores > cfg.get('score_thr', 0)) & (sides > least).all(1)
-    # Two boxes of zeros in front, for those that are missing: nothing suppresses them, and torch.export takes it as given
-    # that two or more are kept.
-    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (2, 0)) for t in (boxes, scores, labels))
-    apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
-    kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, most))[:most]
-    return boxes[kept], scores[kept], labels[kept]
+def _stages(roi: StandardRoIHead, part: nn.Module) -> List[nn.Module]:
+    return list(part) if isinstance(roi, CascadeRoIHead) else [part]

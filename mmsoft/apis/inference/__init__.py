@@ -1,5 +1,5 @@
-"""Predictions for pictures: drawn, and as files that programs read; and what the network saw."""
-from .run import predict
+"""Predictions for images, drawn and as files that programs read; and what a network sees."""
+from .prediction import predict
 from .visualization import visualize
 
 __all__ = ['predict', 'visualize']

@@ -1,35 +1,31 @@
-"""Label maps of large pictures: what mmseg predicts, without the scores of every class at full size."""
+"""Label maps of large images: what mmseg predicts, without the scores of every class at full size."""
 import copy
-from typing import Callable, Iterable, List, Tuple
+from itertools import product
+from typing import Any, List, Tuple
 
 import torch
 import torch.nn.functional as F
 from mmengine.structures import PixelData
-from mmseg.models import EncoderDecoder
-from mmseg.structures import SegDataSample
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmsoft.utils import UsageError
 
 
-def predict_labels(model: EncoderDecoder, data: dict,
-                   windows: Callable[[list], Iterable] = iter) -> List[SegDataSample]:
+def predict_labels(model: nn.Module, data: dict) -> list:
     """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large picture.
 
-    Labels are mmseg's pixel for pixel, ties included; see :func:`slide` for windows.
+    Labels are mmseg's pixel for pixel, ties included; see :func:`slide` where ``test_cfg`` says ``mode='slide'``.
 
     Args:
-        model (EncoderDecoder): A segmenter of two classes or more.
-        data (dict): ``inputs``, a list of pictures (3, H, W), and ``data_samples``, as its pipeline packs them.
-        windows (Callable): Wraps the list of windows where the model's ``test_cfg`` says ``mode='slide'``, to show
-            progress. Defaults to ``iter``.
+        model (nn.Module): An ``EncoderDecoder`` of two classes or more.
+        data (dict): ``inputs``, a list of images (3, H, W), and ``data_samples``, as its pipeline packs them.
 
     Returns:
-        list[SegDataSample]: With ``pred_sem_seg`` of shape (1, H, W) and int64, as large as the pictures were.
+        list[SegDataSample]: Samples with ``pred_sem_seg`` of shape (1, H, W) and int64, as large as the images were.
     """
     shapes = {tuple(sample.ori_shape) for sample in data['data_samples']}
     if model.test_cfg.get('mode') == 'slide' and {tuple(image.shape[1:]) for image in data['inputs']} == shapes:
-        samples, labels = data['data_samples'], slide(model, data, windows)
+        samples, labels = data['data_samples'], slide(model, data)
     else:
         data = model.data_preprocessor(data)
         samples = data['data_samples']
@@ -61,16 +57,15 @@ def best_class(scores: Tensor, size: Tuple[int, int], align_corners: bool) -> Te
     return labels
 
 
-def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable] = iter) -> Tensor:
+def slide(model: nn.Module, data: dict) -> Tensor:
     """mmseg's ``slide_inference`` and ``argmax``: scores are added up where windows overlap.
 
     mmseg divides them by the number of windows, too, which changes a label only if it rounds two scores to one. Of scores,
     those of one window are held, and those of a row of windows where the next row overlaps with it.
 
     Args:
-        model (EncoderDecoder): With ``crop_size`` and ``stride`` in its ``test_cfg``.
+        model (nn.Module): With ``crop_size`` and ``stride`` in its ``test_cfg``.
         data (dict): As in :func:`predict_labels`; a window at a time is normalised.
-        windows (Callable): See :func:`predict_labels`.
 
     Returns:
         Tensor: Labels of shape (B, H, W) and int64.
@@ -78,8 +73,8 @@ def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable]
     Raises:
         UsageError: If the stride leaves gaps between the windows.
     """
-    pictures, samples = torch.stack(list(data['inputs'])), data['data_samples']
-    batch, _, height, width = pictures.shape
+    images, samples = torch.stack(list(data['inputs'])), data['data_samples']
+    batch, _, height, width = images.shape
     tops, h = _starts(height, model.test_cfg.crop_size[0], model.test_cfg.stride[0])
     lefts, w = _starts(width, model.test_cfg.crop_size[1], model.test_cfg.stride[1])
     lowers, rights = [*tops[1:], height], [*lefts[1:], width]
@@ -89,9 +84,9 @@ def slide(model: EncoderDecoder, data: dict, windows: Callable[[list], Iterable]
     above = torch.zeros((batch, model.out_channels, overlap, width), device=device)
     before = above.new_empty((batch, model.out_channels, h, 0))
 
-    for top, lower, left, right in windows([(*y, *x) for y in zip(tops, lowers) for x in zip(lefts, rights)]):
+    for (top, lower), (left, right) in product(zip(tops, lowers), list(zip(lefts, rights))):
         crop = model.data_preprocessor(
-            dict(inputs=list(pictures[..., top:top + h, left:left + w]), data_samples=copy.deepcopy(samples)))
+            dict(inputs=list(images[..., top:top + h, left:left + w]), data_samples=copy.deepcopy(samples)))
         metas = [dict(sample.metainfo, img_shape=crop['inputs'].shape[2:]) for sample in crop['data_samples']]
         sums, known = model.encode_decode(crop['inputs'], metas)[..., :h, :w], before.size(3)
         sums[..., :known] += before
@@ -112,6 +107,6 @@ def _starts(extent: int, size: int, stride: int) -> Tuple[List[int], int]:
     return [min(start, extent - size) for start in range(0, extent - size + stride, stride)], size
 
 
-def _without_padding(scores: Tensor, sample: SegDataSample) -> Tensor:
+def _without_padding(scores: Tensor, sample: Any) -> Tensor:
     left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0, ) * 4))
     return scores[:, top:scores.size(1) - bottom, left:scores.size(2) - right]

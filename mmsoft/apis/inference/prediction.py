@@ -1,0 +1,140 @@
+"""From images to predictions."""
+import copy
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Iterable, Iterator, List, Optional, Tuple
+
+import numpy as np
+from mmengine.config import Config
+from rich.progress import track
+
+from mmsoft.utils import UsageError
+from mmsoft.utils.config import load_config, type_name
+from mmsoft.utils.errors import on_one_line
+from mmsoft.utils.files import whole_or_none
+from ..work_dir import room_in
+from .images import SUFFIXES, BrokenImage, find_images, png_names, read_image
+from .tasks import Task, build_task
+
+Prepared = Tuple[Path, np.ndarray, dict]
+
+
+def predict(config: str,
+            checkpoint: str,
+            source: str,
+            out_dir: str,
+            device: Optional[str] = None,
+            batch_size: int = 1,
+            score_thr: float = 0.3,
+            opacity: Optional[float] = None,
+            palette: Optional[str] = None,
+            save_pred: bool = False,
+            slide: bool = False) -> List[Path]:
+    """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
+
+    An image's result does not depend on ``batch_size``: only images of one shape share a batch.
+
+    Args:
+        config (str): Config of a detector, segmenter or classifier.
+        checkpoint (str): Its weights.
+        source (str): An image, or a folder of images.
+        out_dir (str): Where the results go; nothing that is already there is overwritten.
+        device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
+        batch_size (int): Maximum number of images to predict at once.
+        score_thr (float): Detections with a lower score are not drawn.
+        opacity (float, optional): Of masks, label maps and boxes. Defaults to None: the library's.
+        palette (str, optional): Name of a palette of the library. Defaults to None: the model's.
+        save_pred (bool): Whether to save predictions as files that programs read, see :class:`.tasks.Detection`,
+            :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
+        slide (bool): Slide a segmenter's window over the images at their own size, whatever the config resizes them
+            to, see :func:`sliding`; for histological slides and aerial photographs.
+
+    Returns:
+        list[Path]: Broken images, which were named and skipped.
+
+    Raises:
+        UsageError: If files are missing, results exist already or options do not fit.
+    """
+    if batch_size < 1 or not 0 <= (opacity or 0) <= 1:
+        raise UsageError('--batch-size must be at least 1, and --opacity between 0 and 1.')
+    out, cfg = Path(out_dir), load_config(config)
+    if slide:
+        if cfg.default_scope != 'mmseg':
+            raise UsageError(f'--slide is for semantic segmentation, which {config} is not.')
+        cfg = sliding(cfg)
+    names = name_results(source, out)
+    maps = png_names(list(names.values()))
+    refuse_existing([*(out / 'vis' / name for name in names.values()), *([out / 'preds'] if save_pred else [])])
+    task = build_task(cfg, checkpoint, device, palette, opacity, score_thr)
+
+    broken: List[Path] = []
+    with room_in(out_dir, 'make room or choose another --out-dir'):
+        try:
+            for path, image, sample in _predictions(task, prepare(task, names, broken), batch_size):
+                drawing = out / 'vis' / names[path]
+                with whole_or_none(drawing):
+                    task.draw(image[..., ::-1].copy(), sample, drawing)
+                    if save_pred:
+                        task.record(names[path], sample, out / 'preds' / maps[names[path]])
+        finally:  # after Ctrl-C, too, what is done is saved
+            if save_pred:
+                task.save(out / 'preds')
+    print(f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
+          + (f', predictions in {out / "preds"}.' if save_pred else '.'))
+    return broken
+
+
+def name_results(source: str, out_dir: Path) -> 'dict[Path, Path]':
+    """Images with the names of their results, relative to the folder of results."""
+    images = find_images(Path(source), out_dir)
+    root = Path(source) if Path(source).is_dir() else Path(source).parent
+    names = {path: path.relative_to(root) for path in images}
+    if images == [Path(source)] and images[0].suffix.lower() not in SUFFIXES:  # drawings cannot be saved in its format
+        names = {images[0]: Path(f'{images[0].stem}.png')}
+    return names
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.exists():
+            raise UsageError(f'{path} exists and is not overwritten; move it away or choose another --out-dir.')
+
+
+def sliding(cfg: Config) -> Config:
+    """The config of a segmenter that slides over images at their own size, with windows as large as in training.
+
+    Windows that the config has already stay as they are. A third of a window overlaps with the next one.
+    """
+    cfg = copy.deepcopy(cfg)
+    if cfg.model.test_cfg.get('mode') != 'slide':
+        size = cfg.get('crop_size', (512, 512))
+        cfg.model.test_cfg.update(mode='slide', crop_size=size, stride=tuple(side * 2 // 3 for side in size))
+    dataset = cfg.test_dataloader.dataset
+    dataset.pipeline = [step for step in dataset.pipeline if 'Resize' not in type_name(step)]
+    return cfg
+
+
+def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[Prepared]:
+    """Reads images and runs a config's pipeline on them. Broken ones are named, and appended to ``broken``.
+
+    Yields:
+        tuple[Path, np.ndarray, dict]: The path, the BGR image, and what :meth:`.tasks.Task.prepare` makes of it.
+    """
+    for path in track(list(images), description='Predicting'):
+        try:
+            image = read_image(path)
+            prepared = task.prepare(image)
+        except BrokenImage as error:
+            print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
+            broken.append(path)
+        else:
+            yield path, image, prepared
+
+
+def _predictions(task: Task, images: Iterator[Prepared], count: int) -> Iterator[Tuple[Path, np.ndarray, object]]:
+    """Predicts batches of at most ``count`` successive images of one shape."""
+    for batch in iter(lambda: [item for _, item in zip(range(count), images)], []):
+        for _, same in groupby(batch, key=lambda item: item[2]['inputs'].shape):
+            paths, pixels, prepared = zip(*same)
+            yield from zip(paths, pixels, task.forward(list(prepared)))
