@@ -1,4 +1,4 @@
-"""Draws what a network sees: its features, what a class depends on, and the kernels of SOFT's landmarks."""
+"""Draws what a network sees: its features, and the kernels of SOFT's bottleneck tokens."""
 import sys
 
 from mmsoft.apis.cli import visualize

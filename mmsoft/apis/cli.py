@@ -175,7 +175,7 @@ def showcase(parser: ArgumentParser) -> None:
 @tool('apis.inference', 'Interrupted; what was done is saved.', heeds_sigterm=True)
 def predict(parser: ArgumentParser) -> None:
     """Predicts what is in pictures, and draws it: boxes, masks, semantic segmentation or classes."""
-    _model(parser, 'weights of the model, or what tools/export.py made of them')
+    _model(parser)
     _pictures(parser, 'the results')
     add = parser.add_argument
     add('--batch-size', type=int, default=1, help='most pictures to predict at once (default: 1)')
@@ -189,12 +189,11 @@ def predict(parser: ArgumentParser) -> None:
 
 @tool('apis.inference')
 def visualize(parser: ArgumentParser) -> None:
-    """Draws what a network sees: its features, what a class depends on, and the kernels of SOFT's landmarks."""
+    """Draws what a network sees: its features, and the kernels of SOFT's bottleneck tokens."""
     _model(parser)
     _pictures(parser, 'a sheet of each')
     parser.add_argument('--stages', type=int, nargs='+', metavar='N', help='stages, or blocks of a body of one stride, '
                         'from 0 (default: all stages, or four blocks)')
-    parser.add_argument('--label', help='class to explain (default: what the network is most sure of)')
 
 
 @tool('apis.deployment.export')

@@ -1,6 +1,6 @@
-"""A grid of pictures in one PNG: image, ground truth, prediction."""
+"""A grid of images in one PNG: image, ground truth, prediction."""
 from pathlib import Path
-from typing import List, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
 import mmcv
 import numpy as np
@@ -10,29 +10,26 @@ from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.runner import load_checkpoint
-from mmengine.structures import PixelData
-from mmengine.visualization import Visualizer
+from mmengine.structures import BaseDataElement, PixelData
 
 from mmsoft.utils.files import atomic_write
-
-TITLES = ('image', 'ground truth', 'prediction')
 
 
 def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Union[Sequence[str], Sequence[Sequence[str]]],
                   path: Union[str, Path], width: float = 4.) -> Path:
-    """Writes a grid of pictures as one PNG.
+    """Writes a grid of images as one PNG.
 
     Args:
         rows (Sequence[Sequence[np.ndarray]]): RGB images of shape (H, W, 3), as many in each row as titles.
         titles (Sequence[str] or Sequence[Sequence[str]]): Captions of the columns, or of each image.
-        path (str or Path): The file; a file of an earlier run is replaced only once the new one is complete.
+        path (str or Path): The file; an earlier one is replaced once the new one is complete.
         width (float): Width of a column in inches, of 100 pixels each.
 
     Returns:
         Path: The file.
 
     Raises:
-        ValueError: If there are no rows, or one has not as many images as titles.
+        ValueError: If there are no rows, or one does not have as many images as titles.
     """
     titles = [titles] if isinstance(titles[0], str) else titles
     columns = len(titles[0])
@@ -54,57 +51,9 @@ def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Union[Sequence[s
 
 
 @torch.no_grad()
-def prediction_rows(model: torch.nn.Module, dataset, indices: Sequence[int], visualizer: Visualizer,
-                    **draw) -> List[List[np.ndarray]]:
-    """Images of a data set, with the ground truth and with the predictions, as the host library draws them.
-
-    Args:
-        model (nn.Module): A detector or segmenter; it is left in the mode it was in.
-        dataset (BaseDataset): A data set whose pipeline is a test pipeline that loads annotations.
-        indices (Sequence[int]): Which of its samples.
-        visualizer (Visualizer): The host's; its ``dataset_meta`` is taken from the data set.
-        **draw: For the visualizer's ``add_datasample``: ``pred_score_thr=0.3``, ``with_labels=False``.
-
-    Returns:
-        list[list[np.ndarray]]: RGB images: one row of :data:`TITLES` for each index.
-    """
-    visualizer.dataset_meta = dataset.metainfo
-    training = model.training
-    model.eval()
-    rows = []
-    for index in indices:
-        sample = model.test_step(pseudo_collate([dataset[index]]))[0].cpu()
-        image = _enlarge(mmcv.imread(sample.img_path, channel_order='rgb'), sample)
-        row = [image]
-        for gt in (True, False):
-            visualizer.add_datasample('contact_sheet', image.copy(), sample, draw_gt=gt, draw_pred=not gt, **draw)
-            row.append(visualizer.get_image())
-        rows.append(row)
-    model.train(training)
-    return rows
-
-
-def _enlarge(image: np.ndarray, sample) -> np.ndarray:
-    """A small picture at several times its size, and so its boxes, masks and labels: the visualizer's letters have theirs."""
-    times = max(1, 480 // max(image.shape[:2]))
-    for name, data in sample.items():
-        if 'bboxes' in data:
-            data.bboxes = data.bboxes * times
-            if 'masks' in data:  # the host's own of the ground truth, a tensor of what was found
-                data.masks = _repeat(data.masks, times) if torch.is_tensor(data.masks) else data.masks.rescale(times)
-        elif name in ('gt_sem_seg', 'pred_sem_seg'):
-            sample.set_field(PixelData(data=_repeat(data.data, times)), name)
-    return mmcv.imrescale(image, times)
-
-
-def _repeat(pixels: torch.Tensor, times: int) -> torch.Tensor:
-    """Every pixel several times in either direction, (..., H, W) to (..., times · H, times · W)."""
-    return pixels.repeat_interleave(times, dim=-2).repeat_interleave(times, dim=-1)
-
-
 def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, Path], path: Union[str, Path],
                        indices: Optional[Sequence[int]] = None, device: str = 'cpu', **draw) -> Path:
-    """Draws what a trained model makes of its test set.
+    """Draws images of a trained model's test set, with the ground truth and with its predictions.
 
     Args:
         config (str, Path or Config): A detection or segmentation config.
@@ -112,7 +61,8 @@ def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, 
         path (str or Path): The PNG to write.
         indices (Sequence[int], optional): Samples of the test set. Defaults to six, evenly spread.
         device (str): Where to run the model.
-        **draw: See :func:`prediction_rows`. Detections below a score of 0.5 are left out if it does not say otherwise.
+        **draw: For the visualizer's ``add_datasample``, as ``with_labels=False``. The ``pred_score_thr`` of a detector
+            defaults to 0.5.
 
     Returns:
         Path: The PNG.
@@ -124,7 +74,34 @@ def draw_contact_sheet(config: Union[str, Path, Config], checkpoint: Union[str, 
     dataset = DATASETS.build(cfg.test_dataloader.dataset)
     model = MODELS.build(cfg.model)
     load_checkpoint(model, str(checkpoint), map_location='cpu', logger='silent')
+    model.to(device).eval()
     visualizer = VISUALIZERS.build(dict(cfg.visualizer, vis_backends=None, name='contact_sheet'))
+    visualizer.dataset_meta = dataset.metainfo
     if indices is None:
         indices = np.linspace(0, len(dataset) - 1, min(6, len(dataset))).astype(int).tolist()
-    return contact_sheet(prediction_rows(model.to(device), dataset, indices, visualizer, **draw), TITLES, path)
+    rows = []
+    for index in indices:
+        sample = model.test_step(pseudo_collate([dataset[index]]))[0].cpu()
+        image = _enlarge(mmcv.imread(sample.img_path, channel_order='rgb'), sample)
+        rows.append([image])
+        for gt in (True, False):
+            visualizer.add_datasample('contact_sheet', image.copy(), sample, draw_gt=gt, draw_pred=not gt, **draw)
+            rows[-1].append(visualizer.get_image())
+    return contact_sheet(rows, ('image', 'ground truth', 'prediction'), path)
+
+
+def _enlarge(image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+    """A small image at several times its size, with its boxes, masks and labels, so that the names of classes fit."""
+    times = max(1, 480 // max(image.shape[:2]))
+
+    def repeat(pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.repeat_interleave(times, dim=-2).repeat_interleave(times, dim=-1)
+
+    for name, data in sample.items():
+        if 'bboxes' in data:
+            data.bboxes = data.bboxes * times
+            if 'masks' in data:  # mmdet's own type in the ground truth, a tensor in predictions
+                data.masks = repeat(data.masks) if torch.is_tensor(data.masks) else data.masks.rescale(times)
+        elif name in ('gt_sem_seg', 'pred_sem_seg'):
+            sample.set_field(PixelData(data=repeat(data.data)), name)
+    return mmcv.imrescale(image, times)

@@ -1,4 +1,4 @@
-"""What a network sees in one image: its feature maps, what a class depends on, and SOFT's bottleneck tokens."""
+"""What a network sees in one image: its feature maps, and what SOFT's bottleneck tokens attend to."""
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
@@ -17,23 +17,15 @@ class Seen:
     """What passed through one block, the last of a stage where there are stages.
 
     Attributes:
-        before (Tensor): Its input tokens (1, extra + H' · W', C).
-        after (Tensor): Its output tokens.
-        hw (tuple[int, int]): Rows H' and columns W' of the map.
+        features (Tensor): Its output as a map (C, H', W'), without class tokens.
         queries (Tensor, optional): SOFT's queries as a map (h, d, H', W').
         bottleneck (Tensor, optional): Its bottleneck tokens (h, m, d).
         grid (tuple[int, int], optional): Rows and columns on which these were sampled.
     """
-    before: Optional[Tensor] = None
-    after: Optional[Tensor] = None
-    hw: Tuple[int, int] = (0, 0)
+    features: Optional[Tensor] = None
     queries: Optional[Tensor] = None
     bottleneck: Optional[Tensor] = None
     grid: Optional[Tuple[int, int]] = None
-
-    def map(self, tokens: Tensor) -> Tensor:
-        """Tokens (1, extra + H' · W', C) without class tokens in front, as a map (C, H', W')."""
-        return to_map(tokens[:, tokens.size(1) - self.hw[0] * self.hw[1]:], self.hw)[0]
 
 
 def output_blocks(backbone: nn.Module) -> List[nn.Module]:
@@ -53,7 +45,8 @@ def watch(backbone: nn.Module, indices: Sequence[int]) -> Iterator[Dict[int, See
                 record.queries, record.bottleneck = inputs[0].detach(), output.detach()
                 record.grid = module.grid(record.queries.shape[-2:])
             else:
-                record.before, record.hw, record.after = inputs[0], tuple(inputs[1]), output
+                rows, columns = inputs[1]
+                record.features = to_map(output[:, output.size(1) - rows * columns:], (rows, columns))[0].detach()
 
         return keep
 
@@ -65,57 +58,32 @@ def watch(backbone: nn.Module, indices: Sequence[int]) -> Iterator[Dict[int, See
         yield seen
 
 
-def feature_image(seen: Seen) -> np.ndarray:
-    """A map's first three principal components as red, green and blue, (H', W', 3) of uint8: alike features look alike."""
-    features = seen.map(seen.after).detach().flatten(1).T.double()
-    features = features - features.mean(0)
-    _, directions = torch.linalg.eigh(features.T @ features)
-    parts = features @ directions[:, -3:].flip(1)
+def feature_image(features: Tensor) -> np.ndarray:
+    """The first three principal components of a map (C, H', W') as red, green and blue, (H', W', 3) of uint8."""
+    tokens = features.flatten(1).T.double()
+    tokens = tokens - tokens.mean(0)
+    _, directions = torch.linalg.eigh(tokens.T @ tokens)
+    parts = tokens @ directions[:, -3:].flip(1)
     parts = parts * parts.gather(0, parts.abs().argmax(0, keepdim=True)).sign()
     low, high = parts.quantile(0.01, 0), parts.quantile(0.99, 0)
     parts = ((parts - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
-    return (255 * parts).round().byte().unflatten(0, seen.hw).cpu().numpy()
+    return (255 * parts).round().byte().unflatten(0, features.shape[1:]).cpu().numpy()
 
 
-def class_activation(score: Tensor, records: Sequence[Seen]) -> List[Tensor]:
-    """Grad-CAM (1610.02391): where features are that raise a score.
-
-    Where only the class token goes on from a block, the gradient of its other outputs is 0; then its inputs count.
-
-    Args:
-        score (Tensor): What to explain, a scalar with a graph.
-        records (Sequence[Seen]): What was watched on its way.
-
-    Returns:
-        list[Tensor]: A map (H', W') for each record, 0 or more.
-    """
-    tokens = [tensor for record in records for tensor in (record.after, record.before)]
-    gradients = torch.autograd.grad(score, tokens, allow_unused=True, materialize_grads=True)
-    maps = []
-    for record, after, before in zip(records, gradients[::2], gradients[1::2]):
-        at, gradient = (record.after, after) if record.map(after).any() else (record.before, before)
-        weights = record.map(gradient).mean((1, 2), keepdim=True)
-        maps.append((weights * record.map(at).detach()).sum(0).relu())
-    return maps
-
-
-def bottleneck_kernels(seen: Seen, places: Sequence[Tuple[float, float]]) -> List[Tuple[Tensor, Tuple[float, float]]]:
-    r"""Rows of SOFT's kernel, :math:`\exp(-\frac12 \|y_j - x_i\|^2)`: what bottleneck token j attends to.
+def bottleneck_kernel(seen: Seen, y: float, x: float) -> Tuple[Tensor, Tuple[float, float]]:
+    r"""A row of SOFT's kernel, :math:`\exp(-\frac12 \|y_j - x_i\|^2)`: what a bottleneck token j attends to.
 
     Args:
         seen (Seen): Of a SOFT attention.
-        places (Sequence[tuple[float, float]]): Where to look for tokens, as parts of the height and width.
+        y (float): Where to look for the token, as a part of the height.
+        x (float): And of the width.
 
     Returns:
-        list[tuple[Tensor, tuple[float, float]]]: For each place the kernel (H', W') of the nearest bottleneck token,
-        averaged over the heads, and where that token is.
+        tuple[Tensor, tuple[float, float]]: The kernel (H', W') of the nearest token, averaged over the heads, and the
+        part of height and width where that token is.
     """
-    queries = seen.queries.flatten(2).mT
     rows, columns = seen.grid
-    found = []
-    for y, x in places:
-        row, column = min(int(y * rows), rows - 1), min(int(x * columns), columns - 1)
-        token = seen.bottleneck[:, row * columns + column, None]
-        kernel = gaussian_kernel(token, queries).mean(0).view(seen.queries.shape[-2:])
-        found.append((kernel, ((row + 0.5) / rows, (column + 0.5) / columns)))
-    return found
+    row, column = min(int(y * rows), rows - 1), min(int(x * columns), columns - 1)
+    token = seen.bottleneck[:, row * columns + column, None]
+    kernel = gaussian_kernel(token, seen.queries.flatten(2).mT).mean(0).view(seen.queries.shape[-2:])
+    return kernel, ((row + 0.5) / rows, (column + 0.5) / columns)

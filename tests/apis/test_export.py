@@ -123,9 +123,9 @@ def test_fcos_is_decoded_as_by_mmdet(trained):
     test_cfg = ConfigDict(nms_pre=100, score_thr=1e-3, nms=dict(type='nms', iou_threshold=0.5), max_per_img=8)
     init_default_scope('mmdet')
     model = MODELS.build(dict(cfg.model, type='FCOS', bbox_head=head, train_cfg=None, test_cfg=test_cfg)).eval()
-    inputs = torch.from_numpy(image(96, 128)).permute(2, 0, 1)[None] / 60
-    samples = [DetDataSample(metainfo=dict(img_shape=(90, 120)))]
-    assert_same_detections(detection.Detections(model)(inputs, torch.tensor([90, 120])), model, inputs, samples)
+    inputs = torch.from_numpy(image(160, 256)).permute(2, 0, 1)[None] / 60
+    samples = [DetDataSample(metainfo=dict(img_shape=(150, 250)))]
+    assert_same_detections(detection.Detections(model)(inputs, torch.tensor([150, 250])), model, inputs, samples)
 
 
 def test_the_example_without_pytorch_detects_what_predict_does(trained, tmp_path):

@@ -117,18 +117,14 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
     assert visualize(*trained(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
     assert files(out / 'vis') == ['a.png']
     height, width = cv2.imread(str(out / 'vis/a.png')).shape[:2]
-    assert 1400 < width < 1600 and height > 900  # five columns; features, classes, and kernels of three stages
+    assert 1400 < width < 1600 and height > 700  # five columns; features, and kernels of three stages
     with pytest.raises(UsageError, match='exists and is not overwritten'):
         visualize(*trained(name), str(pictures), str(out))
 
 
-@pytest.mark.parametrize('options, message', [
-    (dict(stages=[0, 4]), '--stages are from 0 to 3'),
-    (dict(label='unicorn'), 'no class --label unicorn; the classes are'),
-])
-def test_what_cannot_be_seen_is_one_sentence(options, message, trained, pictures, tmp_path):
-    with pytest.raises(UsageError, match=message):
-        visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), **options)
+def test_stages_are_counted_from_0(trained, pictures, tmp_path):
+    with pytest.raises(UsageError, match='--stages are from 0 to 3'):
+        visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=[0, 4])
 
 
 def test_windows_slide_over_pictures_at_their_own_size(trained, tmp_path, monkeypatch, capsys):

@@ -76,10 +76,9 @@ def flipped(rng):
 
 POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 20 20\n%%EndComments\n(ran) (w) file closefile\nshowpage\n'
 
-SIZES = {  # segmenters' pipelines keep the ratio, and their visualiser needs two pixels
-    'one pixel': size(1, 1), 'one row': size(1, 5000), 'one column': size(5000, 1), 'two by two': size(2, 2),
-}
+NARROW = {'one row': size(1, 5000), 'one column': size(5000, 1)}  # pipelines would shrink the short side to nothing
 GOOD = {
+    'one pixel': size(1, 1), 'two by two': size(2, 2),
     'grey': lambda rng: photo(rng, mode='L'), 'one bit': lambda rng: photo(rng, mode='1'),
     'palette': lambda rng: photo(rng, mode='P'), 'palette with alpha': palette_with_alpha,
     'alpha': lambda rng: photo(rng, mode='RGBA'), 'grey with alpha': lambda rng: photo(rng, mode='LA'),
@@ -100,24 +99,24 @@ NAMES = ['a b', 'ü名', 'a\nb', '-x', '%s{}', '$HOME', "it's", '"', '\x1b[31m',
 SUFFIXES = ['.png', '.jpg', '.JPEG', '.bmp', '.webp', '.tif', '.ppm', '.PNG']
 
 
-def fill(folder, rng, any_size):
+def fill(folder, rng, narrow):
     """A folder with a picture of each kind under an odd name, often of another suffix.
 
     Args:
         folder (Path): Where to.
         rng (np.random.Generator): Decides the details.
-        any_size (bool): Whether pictures as narrow as a pixel can be predicted.
+        narrow (bool): Whether rows of one pixel can be predicted.
 
     Returns:
         tuple[set, set]: Paths that can be predicted, and paths that cannot.
     """
     good, bad = set(), set()
-    for number, (kind, make) in enumerate({**SIZES, **GOOD, **BAD, **EITHER}.items()):
+    for number, (kind, make) in enumerate({**NARROW, **GOOD, **BAD, **EITHER}.items()):
         below = folder / str(rng.choice(['.', 'deep', 'deep/er']))
         below.mkdir(parents=True, exist_ok=True)
         path = below / f'{number:02} {kind} {rng.choice(NAMES)}{rng.choice(SUFFIXES)}'
         path.write_bytes(make(rng))
-        (good if kind in GOOD or any_size and kind in SIZES else bad if kind in BAD else set()).add(path)
+        (good if kind in GOOD or narrow and kind in NARROW else set() if kind in EITHER else bad).add(path)
     (folder / 'back').symlink_to(folder)
     for name, target in {'circle.png': 'circle2.png', 'circle2.png': 'circle.png', 'nowhere.jpg': 'nothing'}.items():
         (folder / name).symlink_to(target)

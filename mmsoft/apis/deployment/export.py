@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmsoft.layers.resample import pooling_matrix, resample
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import load_config
+from mmsoft.utils.config import load_config, type_name
 from mmsoft.version import __version__
 from ..inference.tasks import build_task
 from .formats import MIN_SIDE, SUFFIXES, write
@@ -78,25 +78,15 @@ def describe(cfg: Config, model: nn.Module) -> Dict[str, Any]:
     divisor = settings.get('pad_size_divisor') or settings.get('size_divisor') or (
         settings.get('test_cfg') or {}).get('size_divisor')
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
-    steps = map(_plain, cfg.test_dataloader.dataset.pipeline)
     return dict(
         task=TASKS[cfg.default_scope],
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
-        mean=_plain(settings.get('mean')),
-        std=_plain(settings.get('std')),
+        mean=settings.get('mean'),
+        std=settings.get('std'),
         pad_divisor=divisor or 1,
-        pipeline=[step for step in steps if not re.search('Load|Pack', step['type'])],
-        dataset_meta={key: _plain(meta[key]) for key in ('classes', 'palette') if meta.get(key)},
+        pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
+        dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
         mmsoft=__version__)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has for a part of a config."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else getattr(value, '__name__', str(value))
 
 
 class Scores(nn.Module):

@@ -42,10 +42,11 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
     Raises:
         UsageError: If a package is missing, or the file gives other results than the model.
     """
+    text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
-        contents = (_onnx(graph, example, free, json.dumps(description)) if kind == 'onnx' else
-                    _program(graph, example, _shapes(graph, free, divisor, min_side), json.dumps(description)))
+        contents = (_onnx(graph, example, free, text) if kind == 'onnx' else
+                    _program(graph, example, _shapes(graph, free, divisor, min_side), text))
         run = reader(kind, contents)
         height, width = example[0].shape[2:]
         low, high = (min_side, min_side + 33), (min_side + 2 * height, min_side + 2 * width)

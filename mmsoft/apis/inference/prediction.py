@@ -121,7 +121,7 @@ def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[
     Yields:
         tuple[Path, np.ndarray, dict]: The path, the BGR image, and what :meth:`.tasks.Task.prepare` makes of it.
     """
-    for path in track(list(images), description='Predicting'):
+    for path in track(list(images), description='Images'):
         try:
             image = read_image(path)
             prepared = task.prepare(image)

@@ -1,15 +1,15 @@
 """Detection, segmentation and classification: the OpenMMLab inferencers, and what becomes of their predictions."""
 import json
-from abc import ABC, abstractmethod
-from importlib import import_module
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
+import mmcv
 import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import init_default_scope
+from PIL import Image
 
 from mmsoft.checkpoint import check_model
 from mmsoft.utils import UsageError
@@ -19,14 +19,13 @@ from ..preflight import check_checkpoint
 from .images import BrokenImage
 from .label_maps import predict_labels
 
-MAX_RATIO = 1000
-"""Of an image's sides: pipelines that keep the ratio would shrink the shorter one to nothing."""
-MAX_CLASSIFIED_RATIO = 32
-"""Longer images are cut: pipelines enlarge the shorter side to a fixed length, so that the other one fills the memory."""
 
-
-class Task(ABC):
+class Task:
     """A model behind the inferencer of its library, and how its predictions are drawn and saved.
+
+    A subclass defines ``load(cfg, checkpoint, device)``, which makes the inferencer; ``draw(image, sample, path)``, which
+    saves an RGB image with a prediction; and ``record(name, sample, label_map)``, which keeps a prediction in
+    ``entries`` as JSON, or writes it to the file ``label_map``.
 
     Args:
         cfg (Config): Config of the model.
@@ -38,6 +37,8 @@ class Task(ABC):
     """
 
     collate = staticmethod(pseudo_collate)
+    max_ratio = 1000
+    """Of an image's sides: pipelines that keep the ratio would shrink the shorter one to nothing."""
 
     def __init__(self, cfg: Config, checkpoint: str, device: Optional[str] = None, palette: Optional[str] = None,
                  opacity: Optional[float] = None, score_thr: float = 0.) -> None:
@@ -46,32 +47,20 @@ class Task(ABC):
         self.entries: List[str] = []
         self.inferencer = self.load(cfg, checkpoint, device)
 
-    @abstractmethod
-    def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
-        """Makes the inferencer."""
-
     def prepare(self, image: np.ndarray) -> dict:
         """Runs the config's pipeline on a BGR image (H, W, 3) of uint8; ``inputs`` of the result is (3, H', W').
 
         Raises:
             BrokenImage: If the image is too narrow.
         """
-        shape = image.shape[:2]
-        if max(shape) > MAX_RATIO * min(shape):
-            raise BrokenImage(f'{shape[1]}x{shape[0]} pixels are too narrow')
+        height, width = shape = image.shape[:2]
+        if max(shape) > self.max_ratio * min(shape):
+            raise BrokenImage(f'{width}x{height} pixels are too narrow')
         return self.inferencer.pipeline(dict(img=image, img_shape=shape, ori_shape=shape))
 
     def forward(self, prepared: List[dict]) -> Sequence[Any]:
         """Prepared images of one shape to the library's data samples."""
         return self.inferencer.forward(self.collate(prepared))
-
-    @abstractmethod
-    def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        """Saves an RGB image with a prediction."""
-
-    @abstractmethod
-    def record(self, name: Path, sample: Any, label_map: Path) -> None:
-        """Keeps the prediction of an image for :meth:`save`; that of a segmenter is written to ``label_map``."""
 
     def save(self, folder: Path) -> None:
         """Writes ``predictions.json``, a line for each entry."""
@@ -152,12 +141,10 @@ class Segmentation(Task):
         return super().forward(prepared)
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        import mmcv
         labels = sample.pred_sem_seg.data[0].cpu().numpy()
         mmcv.imwrite(draw_label_map(image, labels, self.classes, self.colours, self.opacity)[..., ::-1], str(path))
 
     def record(self, name: Path, sample: Any, label_map: Path) -> None:
-        from PIL import Image
         labels = sample.pred_sem_seg.data[0].cpu().numpy()
         label_map.parent.mkdir(parents=True, exist_ok=True)
         with whole_or_none(label_map):
@@ -179,8 +166,9 @@ class Classification(Task):
         return ImageClassificationInferencer(cfg, checkpoint, device)
 
     def prepare(self, image: np.ndarray) -> dict:
+        """Cuts long images: pipelines enlarge the short side to a fixed length, so that the other fills the memory."""
         height, width = image.shape[:2]
-        longest = MAX_CLASSIFIED_RATIO * min(height, width)
+        longest = 32 * min(height, width)
         top, left = max(0, height - longest) // 2, max(0, width - longest) // 2
         return super().prepare(image[top:top + longest, left:left + longest])  # pipelines crop the middle anyway
 
