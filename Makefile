@@ -10,7 +10,7 @@ DETECTOR := configs/retinanet_soft_nano_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 
-.PHONY: setup train segment test bench zoo evidence torture figures
+.PHONY: setup train segment test bench zoo evidence torture figures gpu
 
 setup:
 	@tools/setup_env.sh
@@ -39,3 +39,6 @@ torture: setup
 
 figures: setup
 	$(PY) tools/figures.py $(ARGS)
+
+gpu: setup
+	$(PY) tools/gpu.py $(ARGS)

@@ -55,13 +55,18 @@ def measure(case: Case, settings: Settings, with_memory: bool) -> dict:
     return dict(seconds=seconds, memory=memory)
 
 
+def set_precision(device: str, dtype: str) -> torch.autocast:
+    """Arithmetic by its name: float32, tf32, or autocast to bfloat16 or float16 in the context that is returned."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = dtype == 'tf32'
+    half = getattr(torch, dtype) if dtype in ('bfloat16', 'float16') else None
+    return torch.autocast(device, half, enabled=half is not None)
+
+
 @lru_cache(maxsize=None)
 def _step(model: str, weights: str, backward: bool, settings: Settings) -> Callable[[Tensor], None]:
     """A function that runs a contender once, and has done so on a small image."""
     torch.manual_seed(0)
     torch.set_num_threads(settings.threads)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.dtype == 'tf32'
-    half = getattr(torch, settings.dtype) if settings.dtype in ('bfloat16', 'float16') else None
     network = build_contender(model, weights)
     network.train(backward)  # which returns nothing in some libraries
     if not backward:
@@ -71,7 +76,7 @@ def _step(model: str, weights: str, backward: bool, settings: Settings) -> Calla
 
     def step(image: Tensor) -> None:
         with torch.set_grad_enabled(backward):
-            with torch.autocast(settings.device, half, enabled=half is not None):
+            with set_precision(settings.device, settings.dtype):
                 outs = forward(image)
             if backward:
                 sum(out.float().mean() for out in outs).backward()

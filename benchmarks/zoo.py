@@ -8,23 +8,20 @@ import torch
 from mmengine.config import Config
 from mmengine.fileio import load
 from mmengine.hub import get_config
-from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from mmsoft.apis.cli import command_line
+from mmsoft.apis.flops import INVERSE, count_flops
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
-from mmsoft.apis.flops import INVERSE, count_flops
+from .common import ROOT, be_quiet
 
 KERNEL = 'PythonOp._GaussianProduct'
-# What the papers count at, (rows, columns).
-SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))
-# The scores of a task, which all have the first one.
-SCORES = (
+SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
+SCORES = (  # of a task, whose configs all have the first one
     ('Top 1 Accuracy', ),
     ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L', 'mask AP', 'mask AP50', 'mask AP75'),
     ('mIoU', ),
@@ -32,10 +29,7 @@ SCORES = (
 
 
 class Size(NamedTuple):
-    """Parameters, and multiply-accumulates: all but those of SOFT's inverse, the kernel's share of them, the inverse's.
-
-    The latter three are None if they have not been counted.
-    """
+    """Parameters, and multiply-accumulates, if counted: all but the inverse's, the kernel's share, the inverse's."""
     parameters: int
     flops: Optional[float] = None
     kernel: Optional[float] = None
@@ -43,15 +37,7 @@ class Size(NamedTuple):
 
 
 def published_models(model_index: Path) -> Dict[str, dict]:
-    """What the metafiles say of each config.
-
-    Args:
-        model_index (Path): ``model-index.yml``.
-
-    Returns:
-        dict[str, dict]: By a config's name its metadata (``Parameters`` and ``FLOPs`` as the paper prints them,
-        ``Printed In``, …), and its scores by their names as ``Scores``.
-    """
+    """The metadata of each config in the metafiles of ``model-index.yml``, and its scores by their names as ``Scores``."""
     models = [model for part in load(str(model_index))['Import']
               for model in load(str(model_index.parent / part))['Models']]
     return {
@@ -63,13 +49,7 @@ def published_models(model_index: Path) -> Dict[str, dict]:
 
 
 def measure(cfg: Config, shape: Optional[Tuple[int, int]] = None, flops: bool = True) -> Size:
-    """Counts a config's model.
-
-    Args:
-        cfg (Config): Of mmdet, mmseg or mmpretrain.
-        shape (tuple[int, int], optional): Rows and columns of the image; None takes what papers count at.
-        flops (bool): Whether to count FLOPs, which means to run the model once.
-    """
+    """Counts a config's model, for images of ``shape`` (H, W) or of the size that papers count at."""
     init_default_scope(cfg.default_scope)
     model = revert_sync_batchnorm(MODELS.build(without_pretrained(cfg).model))
     model.init_weights()
@@ -82,16 +62,16 @@ def measure(cfg: Config, shape: Optional[Tuple[int, int]] = None, flops: bool = 
 
 
 class _Tensors(nn.Module):
-    """What every host's model computes of an image before it looks for results in it; detectors, of 1000 proposals.
-
-    Masks are computed of 100 regions, as papers have counted them since mmdet 2; mmdet 3 takes all for some heads.
-    """
+    """What a model computes before it decodes results: detectors for 1000 proposals and, as in papers, 100 masks."""
 
     def __init__(self, model: nn.Module, scope: str, shape: Tuple[int, int]) -> None:
         super().__init__()
         self.model, self.mask_heads, self.options = model, nn.ModuleList(), {}
         if scope == 'mmdet':
-            self.options['data_samples'] = [_empty_sample(shape)]
+            from mmdet.structures import DetDataSample
+            shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape)
+            boxes = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+            self.options['data_samples'] = [DetDataSample(metainfo=shapes, gt_instances=boxes)]
             if getattr(model, 'with_mask', False):
                 heads, model.roi_head.mask_head = model.roi_head.mask_head, None
                 self.mask_heads.extend(heads if isinstance(heads, nn.ModuleList) else [heads])
@@ -99,13 +79,6 @@ class _Tensors(nn.Module):
     def forward(self, image: Tensor):
         masks = [head(image.new_zeros(100, head.in_channels, 14, 14)) for head in self.mask_heads]
         return self.model(image, mode='tensor', **self.options), masks
-
-
-def _empty_sample(shape: Tuple[int, int]):
-    from mmdet.structures import DetDataSample
-    sample = DetDataSample(metainfo=dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape))
-    sample.gt_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
-    return sample
 
 
 def score_tables(published: Dict[str, dict]) -> str:
@@ -119,74 +92,64 @@ def score_tables(published: Dict[str, dict]) -> str:
     return '\n\n'.join(tables)
 
 
-def _size_row(name: str, shape: Tuple[int, int], size: Size, published: dict) -> Sequence[str]:
-
-    def figure(number: Optional[float], unit: float) -> str:
-        return f'{number / unit:.4g}' if number else '–'
-
-    height, width = shape
-    return (name, f'{width}×{height}', f'{size.parameters / 1e6:.2f}', figure(published.get('Parameters'), 1e6),
-            figure(size.flops, 1e9), figure(size.kernel, 1e9), figure(published.get('FLOPs'), 1e9),
-            figure(size.inverse, 1e9))
+def size_row(name: str, shape: Tuple[int, int], size: Size, published: dict) -> Sequence[str]:
+    """A line of the table of sizes."""
+    millions = [size.parameters / 1e6, (published.get('Parameters') or 0) / 1e6]
+    giga = [(number or 0) / 1e9 for number in (size.flops, size.kernel, published.get('FLOPs'), size.inverse)]
+    theirs, *flops = (f'{number:.4g}' if number else '–' for number in (millions[1], *giga))
+    return (name, f'{shape[1]}×{shape[0]}', f'{millions[0]:.2f}', theirs, *flops)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     return tabulate(rows, header, tablefmt='github', disable_numparse=True)
 
 
-def print_tables(root: Path, names: List[str], backbones: bool, shape: Optional[Tuple[int, int]], no_flops: bool,
-                 scores: bool) -> None:
-    """Prints the tables of what :func:`parse_args` chooses, and on stderr what is being counted.
+def print_tables(names: List[str], backbones: bool, shape: Optional[Tuple[int, int]], no_flops: bool, scores: bool) -> None:
+    """Prints the tables that the command line asks for, and progress on stderr.
 
     Raises:
         UsageError: If no config has such a name, or the image is too small.
     """
     if shape and min(shape) < 32:
-        raise UsageError('--shape needs 32 rows and columns at least.')
-    published = published_models(root / 'model-index.yml')
-    chosen = [path for path in sorted((root / 'configs').glob('*.py'))
+        raise UsageError('--shape needs at least 32 rows and 32 columns.')
+    published = published_models(ROOT / 'model-index.yml')
+    chosen = [path.stem for path in sorted((ROOT / 'configs').glob('*.py'))
               if (not names or any(name in path.stem for name in names)) and
               (not backbones or path.stem.endswith('_in1k'))]
-    hosts = {name: _host_config(name) for name in names if '::' in name}
-    if not chosen and not hosts:
-        raise UsageError(f'No config is called {" or ".join(names)}; they are in {root / "configs"}.')
+    others = {name: _other_config(name) for name in names if '::' in name}
+    if not chosen and not others:
+        raise UsageError(f'No config is called {" or ".join(names)}; they are in {ROOT / "configs"}.')
     if scores:
-        print(score_tables({path.stem: published[path.stem] for path in chosen if path.stem in published}))
+        print(score_tables({name: published[name] for name in chosen if name in published}))
         return
-    MMLogger.get_instance('zoo', log_level='ERROR')  # of what mmengine says of initial weights
+    be_quiet()
     rows = []
-    for name in [*(path.stem for path in chosen), *hosts]:
+    for name in [*chosen, *others]:
         print(f'{name} …', file=sys.stderr, flush=True)
-        cfg = hosts.get(name) or load_config(str(root / f'configs/{name}.py'))
+        cfg = others.get(name) or load_config(str(ROOT / f'configs/{name}.py'))
         size = measure(cfg, shape, not no_flops)
-        rows.append(_size_row(name, shape or SHAPES[cfg.default_scope], size, published.get(name, {})))
+        rows.append(size_row(name, shape or SHAPES[cfg.default_scope], size, published.get(name, {})))
     print(_table(('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products',
                   'the paper\'s', 'the inverse'), rows))
 
 
-def _host_config(name: str) -> Config:
+def _other_config(name: str) -> Config:
     try:
         return get_config(name)
-    except Exception as error:  # whatever mmengine says of a package or a file that is not there
-        raise UsageError(f'{name} is no config of an installed host ({error}).') from error
+    except Exception as error:  # mmengine raises various errors for a package or a file that is not there
+        raise UsageError(f'{name} is not a config of an installed OpenMMLab library ({error}).') from error
 
 
-def parse_args() -> argparse.Namespace:
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description='Prints parameters and FLOPs of the configs beside the papers\' figures, as a Markdown table.')
-    parser.add_argument('names', nargs='*', metavar='NAME',
-                        help='configs whose name contains this, as in mask_rcnn, or a config of a host, as in '
-                        'mmdet::atss/atss_r50_fpn_1x_coco.py (default: all of ours)')
-    parser.add_argument('--backbones', action='store_true', help='classifiers alone: a backbone and a linear map')
-    parser.add_argument('--shape', nargs=2, type=int, metavar=('H', 'W'),
-                        help='image (default: what the papers count at, 800 1280 for detectors, 512 512 for '
-                        'segmenters, 224 224 for classifiers)')
-    parser.add_argument('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
-    parser.add_argument('--scores', action='store_true', help='the papers\' scores alone')
-    return parser.parse_args()
-
-
-def main(root: Path) -> int:
-    """Runs the command line in a folder with ``configs/`` and ``model-index.yml``, and returns its exit code."""
-    options = vars(parse_args())
-    return command_line(lambda: print_tables(root, **options), 'Interrupted.')
+    add = parser.add_argument
+    add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn, or a config of an '
+        'OpenMMLab library, as in mmdet::atss/atss_r50_fpn_1x_coco.py (default: all of ours)')
+    add('--backbones', action='store_true', help='classification models only')
+    add('--shape', nargs=2, type=int, metavar=('H', 'W'), help='size of the image (default: as the papers count, 800 1280 '
+        'for detection, 512 512 for segmentation, 224 224 for classification)')
+    add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
+    add('--scores', action='store_true', help='print the papers\' scores instead')
+    print_tables(**vars(parser.parse_args(arguments)))

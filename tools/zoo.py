@@ -8,4 +8,4 @@ ROOT = Path(__file__).resolve().parents[1]
 
 if __name__ == '__main__':
     sys.path.insert(0, str(ROOT))  # benchmarks/ is not installed
-    sys.exit(run_module('benchmarks.zoo', ROOT))
+    sys.exit(run_module('benchmarks.zoo'))

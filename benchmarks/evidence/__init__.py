@@ -1,5 +1,141 @@
-"""What the zoo's methods and bodies learn, beside the hosts' own backbones: ``tools/evidence.py``, docs/evidence.md.
+"""Trains rows of small networks on the synthetic shapes data set, several at once: ``tools/evidence.py``.
 
-``rows`` says what is trained, ``recipe`` makes a config of it, ``training`` trains one, ``command`` all of them, and
-``report`` writes what came out.
+``rows`` says what is trained, ``recipe`` makes a config of it, ``training`` trains and scores one network, and ``store``
+keeps the results and makes the tables of the pages.
 """
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+from mmsoft.datasets.shapes import ensure_shapes
+from mmsoft.utils import UsageError
+from ..common import ROOT, commit
+from .chance import chance
+from .rows import METHODS, ROWS, SHAPES, Run, runs, select, start
+from .store import Store
+from .training import RESULT
+
+
+def list_rows() -> None:
+    """Prints a line for each row: its name and what it trains."""
+    for name, row in ROWS.items():
+        length = METHODS[row.ours.method].iterations
+        print(f'{name:32} {row.title}: {" beside ".join(row.networks)}, {length} iterations')
+
+
+def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', seeds: Sequence[int] = (0, ), jobs: int = 1,
+             iterations: Optional[int] = None, publish: bool = False, docs: Path = ROOT / 'docs') -> None:
+    """Trains and scores rows, and prints their table.
+
+    What is done stays done, and what was interrupted goes on from its last checkpoint. To train a network again, delete
+    its folder in the work directory.
+
+    Args:
+        names: Rows, see :data:`ROWS`; all if empty.
+        work_dir: Folder for logs, checkpoints and results. Nothing else is written unless ``publish``.
+        seeds: Of each row.
+        jobs: Number of trainings at a time, which share the cores.
+        iterations: Length of every training instead of each method's own, to try the tool.
+        publish: Whether to put the results into ``docs/data/evidence.json`` and the tables of the pages.
+        docs: Folder of the pages.
+
+    Raises:
+        UsageError: If there is no row of a name, a training failed, or trials are to be published.
+    """
+    rows = select(names)
+    if publish and iterations:
+        raise UsageError('Results of --iterations are trials, which are not published; leave out one of the two.')
+    lengths = {run: iterations or METHODS[run.method].iterations for seed in seeds for run in runs(rows, seed)}
+    root = str(ensure_shapes(Path(work_dir, 'shapes'), **SHAPES))
+    failed = train_all(lengths, root, Path(work_dir), jobs)
+    found = [json.loads(Path(work_dir, run.name, RESULT).read_text()) for run in lengths if _is_done(Path(work_dir), run)]
+    results = Store(chance(root), found)
+    print(results.table(rows), flush=True)
+    others = sorted({one['commit'] for one in found} - {commit()})
+    if others:
+        print(f'Some results are of another commit: {", ".join(others)}.')
+    if publish:
+        for page in Store.load(docs).merge(results).publish(docs, Path(work_dir)):
+            print(f'{page} is written.')
+    if failed:
+        logs = ', '.join(str(Path(work_dir, run.name, 'log.txt')) for run in failed)
+        raise UsageError(f'{len(failed)} of {len(lengths)} trainings failed; the last lines of {logs} say why.')
+
+
+def train_all(lengths: Dict[Run, int], root: str, work_dir: Path, jobs: int) -> List[Run]:
+    """Trains what is not done, each in a process of its own, so many at a time; returns what failed.
+
+    Args:
+        lengths: Iterations of each training; what one starts from comes before it.
+        root: Folder of the synthetic shapes.
+        work_dir: Folder of the trainings' folders.
+        jobs: Number of processes.
+    """
+    work = {run: METHODS[run.method].cost * length for run, length in lengths.items()}
+    todo = [run for run in lengths if not _is_done(work_dir, run)]
+    done, began, processes = 0., time.time(), set()
+    print(f'{len(todo)} of {len(lengths)} trainings to do, about {sum(map(work.get, todo)) / 60:.0f} minutes of one core',
+          flush=True)
+
+    def train(run: Run) -> None:
+        folder = work_dir / run.name
+        folder.mkdir(parents=True, exist_ok=True)
+        arguments = [run.method, run.backbone, str(run.seed), root, str(folder), str(lengths[run])]
+        env = dict(os.environ, OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // jobs)),
+                   PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]))
+        with open(folder / 'log.txt', 'a') as log:
+            process = subprocess.Popen([sys.executable, '-m', 'benchmarks.evidence.training', *arguments], env=env,
+                                       stdout=log, stderr=log)
+            processes.add(process)
+            process.wait()
+
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for tuned in (False, True):
+            futures = {pool.submit(train, run): run for run in todo if bool(start(run)) == tuned and
+                       (not tuned or _is_done(work_dir, start(run)))}
+            for future in as_completed(futures):
+                run = futures[future]
+                future.result()
+                done += work[run]
+                left = (sum(map(work.get, todo)) - done) / done * (time.time() - began) / 60
+                print(f'[about {left:.0f} minutes left] {run.name} {"is done" if _is_done(work_dir, run) else "failed"}',
+                      flush=True)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+    return [run for run in todo if not _is_done(work_dir, run)]
+
+
+def _is_done(work_dir: Path, run: Run) -> bool:
+    return (work_dir / run.name / RESULT).is_file()
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(
+        description='Trains small networks of every method and architecture on the synthetic shapes data set, beside '
+        'backbones of the OpenMMLab libraries, and scores them with and without their attention.',
+        epilog='Interrupted, the same command goes on.')
+    add = parser.add_argument
+    add('names', nargs='*', metavar='ROW', help='only these rows')
+    add('--list', action='store_true', help='print the rows and stop')
+    add('--work-dir', default='work_dirs/evidence', help='folder of all that is written (default: %(default)s)')
+    add('--seeds', type=int, nargs='+', default=[0], help='seeds of each row (default: 0)')
+    add('--jobs', type=int, default=1, help='trainings at a time (default: %(default)s)')
+    add('--iterations', type=int, help='length of every training, to try the tool')
+    add('--publish', action='store_true', help='put the results into docs/data/evidence.json and the tables of docs/')
+    args = vars(parser.parse_args(arguments))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the trainings end, too
+    if args.pop('list'):
+        list_rows()
+    else:
+        evidence(**args)

@@ -1,4 +1,4 @@
-"""The small backbones: ours, the hosts' of about their size, and what the papers compare with in the same bodies."""
+"""The small backbones: ours, some of the OpenMMLab libraries of about their size, and what the papers compare with."""
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 
@@ -6,7 +6,7 @@ class Backbone(NamedTuple):
     """A small backbone.
 
     Attributes:
-        title: What to call it.
+        title: Its name in tables.
         channels: Of the maps it returns.
         dense: Its config as the backbone of a detector or segmenter.
         classifier: What is different in a classifier.
@@ -52,7 +52,7 @@ def _resnet(width: int) -> Backbone:
 
 
 def _plain(title: str, patch_size: int, cfg: Dict[str, Any], **classifier: Any) -> Backbone:
-    """A body of four blocks, whose maps all have the stride of its patches."""
+    """A network of four blocks, whose maps all have the stride of its patches."""
     rescales = {16: (4, 2, 1, 0.5), 8: (2, 1, 0.5, 0.25)}[patch_size]
     return Backbone(f'{title}, patch {patch_size}', [PLAIN['embed_dims']] * 4, dict(cfg, out_indices=(0, 1, 2, 3)),
                     dict(classifier, out_type='cls_token'), rescales)
@@ -97,10 +97,9 @@ BACKBONES = dict(
 )
 
 
-def _variants(body: str, **networks: Tuple[str, Dict[str, Any]]) -> Dict[str, Backbone]:
-    """Networks that differ from a body by a title and by arguments."""
-    body = BACKBONES[body]
-    return {name: body._replace(title=title, dense={**body.dense, **options})
+def _variants(base: str, **networks: Tuple[str, Dict[str, Any]]) -> Dict[str, Backbone]:
+    """Networks that differ from another by a title and by arguments."""
+    return {name: BACKBONES[base]._replace(title=title, dense={**BACKBONES[base].dense, **options})
             for name, (title, options) in networks.items()}
 
 

@@ -1,4 +1,4 @@
-"""What one who has not looked at the pictures would score."""
+"""Scores of guessing without looking at the images."""
 import contextlib
 import io
 from pathlib import Path

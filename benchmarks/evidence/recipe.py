@@ -1,27 +1,26 @@
-"""From a run to a config: a method of the zoo at a quarter of its width, with a small backbone, on the shapes."""
+"""From a run to a config: a method at a quarter of its width, with a small backbone, on the synthetic shapes."""
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config
 from mmengine.runner import find_latest_checkpoint
 
-import mmsoft
 from mmsoft.datasets.shapes import CLASSES, STUFF, shapes_dataset
 from mmsoft.datasets.shapes_formats import INSTANCES
 from mmsoft.utils.config import load_config, map_dicts
+from ..common import ROOT
 from .backbones import BACKBONES, Backbone
 from .rows import METHODS, SHAPES, Run, start
 
-CONFIGS = Path(mmsoft.__file__).parent.parent / 'configs'
+CONFIGS = ROOT / 'configs'
 NARROWER = 4
-SEED = 0
 SCORES = {
     'mmdet': {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP_50': 'mask AP50',
               'coco/segm_mAP': 'mask AP'},
     'mmseg': {'mIoU': 'mIoU'},
     'mmpretrain': {'accuracy/top1': 'top-1'},
 }
-"""The hosts' names of the scores, and ours."""
+"""The names that the OpenMMLab libraries give the scores, and ours."""
 
 
 def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = None) -> Config:
@@ -43,7 +42,7 @@ def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = 
     model = _MODELS[scope](zoo.model.to_dict(), started(run, work_dir))
     return Config(dict(
         _data(scope, method.batch_size, root, with_masks='mask_head' in model.get('roi_head', ())),
-        **_training(method.lr, iterations or method.iterations),
+        **_training(method.lr, iterations or method.iterations, run.seed),
         **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
         model=model, work_dir=work_dir, resume=True, load_from=None, log_level='WARNING'))
 
@@ -115,7 +114,7 @@ def _pipeline(scope: str, with_masks: bool, *changes: Dict[str, Any]) -> List[Di
 
 
 def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> Dict[str, Any]:
-    """Loaders of the training and the held-out pictures, and how these are scored."""
+    """Loaders of the training and the held-out images, and how these are scored."""
     evaluator = dict(
         mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][:1 + with_masks]),
         mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
@@ -124,7 +123,7 @@ def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> Dict[str,
         type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate'))
     train, val = (dict(shapes_dataset(scope, root, split), test_mode=split == 'val') for split in ('train', 'val'))
     train['pipeline'] = _pipeline(scope, with_masks, dict(type='RandomFlip', prob=0.5))
-    same_size = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]  # whose keys hosts expect
+    same_size = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]  # whose keys are expected
     val['pipeline'] = _pipeline(scope, with_masks, *same_size)
     train = dict(loader, dataset=train, sampler=dict(type='InfiniteSampler', shuffle=True))
     val = dict(loader, dataset=val, sampler=dict(type='DefaultSampler', shuffle=False))
@@ -137,7 +136,7 @@ def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> Dict[str,
     return dict(train_dataloader=train, test_dataloader=val, test_cfg=dict(), test_evaluator=evaluator)
 
 
-def _training(lr: float, iterations: int) -> Dict[str, Any]:
+def _training(lr: float, iterations: int, seed: int) -> Dict[str, Any]:
     """Optimizer, schedule and hooks, the same for all but for the learning rate and the length."""
     return dict(
         train_cfg=dict(by_epoch=False, max_iters=iterations),
@@ -150,4 +149,4 @@ def _training(lr: float, iterations: int) -> Dict[str, Any]:
             logger=dict(type='LoggerHook', interval=min(10, iterations), log_metric_by_epoch=False),
             checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=min(50, iterations // 2), max_keep_ckpts=1)),
         log_processor=dict(by_epoch=False, window_size=10),
-        randomness=dict(seed=SEED))
+        randomness=dict(seed=seed))

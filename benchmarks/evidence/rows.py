@@ -1,4 +1,4 @@
-"""What is trained: every method and every body of the zoo, and what the papers compare with."""
+"""What is trained: every method and every architecture, and what the papers compare with."""
 from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from mmsoft.utils import UsageError
@@ -12,13 +12,14 @@ class Method(NamedTuple):
     """A method at a fraction of its width.
 
     Attributes:
-        title: What to call it.
-        config: The config of the zoo that it is made of.
+        title: Its name in tables.
+        config: The config that it is made of.
         iterations: Length of the training, in batches of :attr:`batch_size`.
-        cost: Seconds that an iteration takes on one core, to tell how long all will take.
+        cost: Seconds of an iteration on one core, to estimate how long all will take.
         options: Settings of the model by dotted keys, as ``--cfg-options`` has them.
-        batch_size: Pictures in a batch.
-        lr: Largest learning rate.
+        batch_size: Images in a batch.
+        lr: Maximum of the learning rate.
+        kind: ``'detectors'``, ``'segmenters'`` or ``'classifiers'``.
         pretrained: The method whose training of the same backbone it starts from.
     """
 
@@ -29,26 +30,25 @@ class Method(NamedTuple):
     options: Dict[str, Any] = {}
     batch_size: int = 8
     lr: float = 2e-3
+    kind: str = 'detectors'
     pretrained: Optional[str] = None
 
 
 class Run(NamedTuple):
-    """One training: a key of :data:`METHODS` and one of :data:`BACKBONES`."""
+    """One training: a key of :data:`METHODS`, one of :data:`BACKBONES`, and a seed."""
 
     method: str
     backbone: str
+    seed: int = 0
 
     @property
     def name(self) -> str:
-        """How its folder is called."""
-        return f'{self.method}_{self.backbone}'
+        """Name of its folder."""
+        return f'{self.method}_{self.backbone}' + f'_seed{self.seed}' * (self.seed > 0)
 
 
 class Row(NamedTuple):
-    """A line of the table: ours and the host's.
-
-    What the papers compare with has no host's: the other lines of its body stand beside it.
-    """
+    """A line of a table: our network and, in some, one of an OpenMMLab library beside it."""
 
     ours: Run
     host: Optional[Run] = None
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Of its method."""
+        """Title of its method."""
         return METHODS[self.ours.method].title
 
     @property
@@ -100,15 +100,16 @@ METHODS = dict(
     atss=Method('ATSS', 'atss_soft_small_3x', 500, 0.13, _CENTRES, batch_size=4),
     gfl=Method('GFL', 'gfl_soft_small_3x', 500, 0.13, _CENTRES, batch_size=4),
     sparse_rcnn=Method('Sparse R-CNN', 'sparse_rcnn_soft_small_3x', 1000, 0.35, _SPARSE, lr=1e-3),
-    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, 0.18, batch_size=4),
-    classifier=Method('classifier', 'soft_tiny_in1k', 250, 0.2, batch_size=32, lr=1e-3),
+    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, 0.18, batch_size=4, kind='segmenters'),
+    classifier=Method('classifier', 'soft_tiny_in1k', 250, 0.2, batch_size=32, lr=1e-3,
+                      kind='classifiers'),
 )
 METHODS['body'] = METHODS['retinanet']._replace(iterations=450)
 METHODS['mask_rcnn_short'] = METHODS['mask_rcnn']._replace(iterations=400)
 
 
 def _tuned(method: Method) -> Method:
-    """One epoch, from the weights of a classifier, on scenes of four times as many pixels as its pictures."""
+    """One epoch, from the weights of a classifier, on scenes of four times as many pixels as its images."""
     return method._replace(title=f'{method.title}, one epoch', iterations=SHAPES['train'] // 8, batch_size=8, lr=1e-3,
                            cost=method.cost * 8 / method.batch_size, pretrained='classifier')
 
@@ -158,13 +159,13 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
     return {name: ROWS[name] for name in names or ROWS}
 
 
-def runs(rows: Dict[str, Row]) -> Sequence[Run]:
-    """The trainings that rows need, each once and after what it starts from; all of ours before the hosts'."""
-    wanted = [run for column in zip(*rows.values()) for run in column if run]
+def runs(rows: Dict[str, Row], seed: int = 0) -> Sequence[Run]:
+    """The trainings that rows need, each once and after what it starts from; all of ours before the others."""
+    wanted = [run._replace(seed=seed) for column in zip(*rows.values()) for run in column if run]
     return list(dict.fromkeys(run for one in wanted for run in (start(one), one) if run))
 
 
 def start(run: Run) -> Optional[Run]:
     """The training whose weights one starts from, if any."""
     method = METHODS[run.method].pretrained
-    return Run(method, run.backbone) if method else None
+    return run._replace(method=method) if method else None

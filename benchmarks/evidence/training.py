@@ -1,30 +1,39 @@
-"""Trains one row's network, or goes on where it was stopped, scores it, and writes ``result.json``.
+"""Trains one network, or goes on where it was stopped, scores it with and without attention, and writes ``result.json``.
 
-    python -m benchmarks.evidence.training METHOD BACKBONE SHAPES WORK_DIR ITERATIONS
+    python -m benchmarks.evidence.training METHOD BACKBONE SEED SHAPES WORK_DIR ITERATIONS
 """
+import copy
 import json
 import os
 import resource
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import List, Tuple
+from typing import Dict, List, Optional, Tuple
 
+import mmcv
+import numpy as np
 import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import nn
 
+from mmsoft.attention import SOFTAttention
+from mmsoft.datasets.shapes_formats import IMAGES
 from mmsoft.utils.files import atomic_write
-from .recipe import SCORES, SEED, make_config
-from .rows import METHODS, Run
+from ..common import commit
+from ..inside import attention_norms, without_attention
+from .recipe import SCORES, make_config
+from .rows import METHODS, SHAPES, Run
 
 RESULT = 'result.json'
-HOSTS = ('torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'mmsoft')
+LIBRARIES = ('torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'mmsoft')
+POINTS = 30  # of the losses that are kept
+SIDES = (64, 128, 256)  # of the images for spectral norms
 
 
 class CPUTimeHook(Hook):
-    """Keeps account in the checkpoints of the seconds that all processors were busy with a training."""
+    """Keeps in the checkpoints how many seconds of all processors a training has taken."""
 
     KEY = 'cpu_seconds'
 
@@ -36,7 +45,7 @@ class CPUTimeHook(Hook):
         checkpoint['message_hub'] = runner.message_hub.state_dict()
 
     def seconds(self) -> float:
-        """Of this process and of those before it, as far as they got to save their work."""
+        """Of this process and of those before it, until their last checkpoint."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return self.before + usage.ru_utime + usage.ru_stime
 
@@ -46,9 +55,8 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> None:
 
     Args:
         run: What is trained.
-        root: Folder of the shapes.
-        work_dir: Where logs, checkpoints and the result go: scores, parameters, CPU time, losses, and what is needed to
-            have it again.
+        root: Folder of the synthetic shapes.
+        work_dir: Folder for logs, checkpoints and the result.
         iterations: Length of the training.
     """
     torch.set_num_threads(int(os.environ.get('OMP_NUM_THREADS', torch.get_num_threads())))
@@ -57,25 +65,48 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> None:
     runner.register_hook(clock)
     runner.train()
     seconds = clock.seconds()
-    scores, names = runner.test(), SCORES[cfg.default_scope]
+
+    def scores() -> Dict[str, float]:
+        names = SCORES[cfg.default_scope]  # mmseg and mmpretrain count in percent
+        return {names[key]: value if value <= 1 else value / 100 for key, value in runner.test().items() if key in names}
+
+    whole, control = scores(), None
+    with without_attention(runner.model.backbone) as switched_off:
+        if switched_off:
+            control = scores()
+    method, curve = METHODS[run.method], losses(work_dir)
     result = dict(
         run._asdict(),
-        # Of the hosts, mmseg and mmpretrain say percents.
-        scores={names[key]: value if value <= 1 else value / 100 for key, value in scores.items() if key in names},
+        commit=commit(),
+        scores=whole,
+        without_attention=control,
+        norms=norms(runner.model.backbone, root) if method.kind == 'classifiers' else None,
         parameters=_count(runner.model),
         backbone_parameters=_count(runner.model.backbone),
         iterations=iterations,
-        batch_size=METHODS[run.method].batch_size,
-        cpu_minutes=seconds / 60,
-        losses=losses(work_dir),
-        seed=SEED,
-        versions={name: import_module(name).__version__ for name in HOSTS})
+        settings=dict(config=method.config, batch_size=method.batch_size, lr=method.lr, pretrained=method.pretrained,
+                      shapes=SHAPES),
+        cpu_minutes=round(seconds / 60, 2),
+        losses=curve[::-(-len(curve) // POINTS) or 1],
+        versions={name: import_module(name).__version__ for name in LIBRARIES})
     with atomic_write(Path(work_dir, RESULT)) as file:
         file.write(json.dumps(result, indent=1).encode())
 
 
+def norms(backbone: nn.Module, root: str) -> Optional[Dict[int, List[float]]]:
+    """Spectral norms of SOFT's attention in each stage at growing image sizes, over four scenes; None without SOFT."""
+    if not any(isinstance(module, SOFTAttention) for module in backbone.modules()):
+        return None
+    found, paths = {}, sorted(Path(root, IMAGES['val']).iterdir())[:4]
+    backbone = copy.deepcopy(backbone).double().eval()
+    for side in SIDES:
+        scenes = [mmcv.imresize(mmcv.imread(str(path), channel_order='rgb'), (side, side)) for path in paths]
+        found[side] = attention_norms(backbone, torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).double() / 57.5 - 2)
+    return found
+
+
 def losses(work_dir: str) -> List[Tuple[int, float]]:
-    """The loss after every tenth iteration, of all processes that had a part in the training."""
+    """The loss after every tenth iteration, by all processes that took part in the training."""
     found = {}
     for log in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
         for line in log.read_text().splitlines():
@@ -93,5 +124,5 @@ def _count(model: nn.Module) -> int:
 
 
 if __name__ == '__main__':
-    method, backbone, shapes, folder, length = sys.argv[1:]
-    train(Run(method, backbone), shapes, folder, int(length))
+    method, backbone, seed, shapes, folder, length = sys.argv[1:]
+    train(Run(method, backbone, int(seed)), shapes, folder, int(length))

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from mmsoft.apis.inference.images import BrokenImage, find_images, read_image
 from mmsoft.datasets.shapes_scene import draw_scene
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
@@ -22,17 +21,19 @@ from ..common import be_quiet
 BLACK, ORANGE, GREEN, BLUE, RED = '#000000', '#E69F00', '#009E73', '#0072B2', '#D55E00'
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 MOST = 100  # images of one figure
-_SOFTMAX = dict(type='SoftmaxAttention')
 
+
+def _tiny(**options) -> dict:
+    return dict(type='mmsoft.SOFT', arch='tiny', **options)
+
+
+_SOFTMAX = dict(type='SoftmaxAttention')
 NETWORKS: Dict[str, dict] = dict(
-    soft=dict(type='mmsoft.SOFT', arch='tiny', attention_norm=False),
-    soft_norm=dict(type='mmsoft.SOFT', arch='tiny'),
-    softmax=dict(type='mmsoft.SOFT', arch='tiny', attention=_SOFTMAX),
-    performer=dict(type='mmsoft.SOFT', arch='tiny', attention=dict(type='PerformerAttention')),
-    nystromformer=dict(type='mmsoft.SOFT', arch='tiny', attention=dict(type='NystromformerAttention')),
+    soft=_tiny(attention_norm=False), soft_norm=_tiny(), softmax=_tiny(attention=_SOFTMAX),
+    performer=_tiny(attention=dict(type='PerformerAttention')),
+    nystromformer=_tiny(attention=dict(type='NystromformerAttention')),
     sima_deit=dict(type='mmsoft.SimADeiT', arch='small'),
-    deit=dict(type='mmsoft.SimADeiT', arch='small', attention=_SOFTMAX),
-)
+    deit=dict(type='mmsoft.SimADeiT', arch='small', attention=_SOFTMAX))
 """Backbones that figures look into, with random weights unless others are given."""
 
 
@@ -61,22 +62,17 @@ class Inputs(NamedTuple):
     quick: bool = False
 
     def images(self, side: int, most: int = MOST) -> List[Image]:
-        """Images of ``side`` rows and columns: the middle of files, or whole scenes.
-
-        Raises:
-            UsageError: If the folder holds no images, or a file that cannot be read.
-        """
+        """Images of ``side`` rows and columns: the middle of files, or whole scenes."""
         count, side = (min(most, 2), min(side, 64)) if self.quick else (most, side)
         if self.folder is None:
             return [_scene(index, side) for index in range(count)]
-        return [_read(path, side) for path in find_images(self.folder, Path('.'))[:count]]
+        paths = sorted(path for path in self.folder.glob('*') if path.suffix.lower() in ('.jpg', '.jpeg', '.png'))
+        if not paths:
+            raise UsageError(f'{self.folder} holds no images; give a folder of .jpg or .png files.')
+        return [_read(path, side) for path in paths[:count]]
 
     def network(self, name: str) -> nn.Module:
-        """A network in evaluation mode.
-
-        Raises:
-            UsageError: If its config has no backbone, or the checkpoint does not fit.
-        """
+        """A network in evaluation mode."""
         be_quiet()
         torch.manual_seed(0)
         cfg = NETWORKS[name]
@@ -109,14 +105,12 @@ def _scene(index: int, side: int) -> Image:
 
 
 def _read(path: Path, side: int) -> Image:
-    try:
-        pixels = read_image(path)[..., ::-1]
-    except BrokenImage as error:
-        raise UsageError(f'{path} is not an image that can be read ({error}); move it away.') from error
+    pixels = mmcv.imread(str(path), channel_order='rgb')
+    if pixels is None:
+        raise UsageError(f'{path} is not an image that can be read; move it away.')
     height, width = pixels.shape[:2]
-    scale = side / min(height, width)
-    pixels = mmcv.imresize(pixels, (max(side, round(scale * width)), max(side, round(scale * height))),
-                           interpolation='area' if scale < 1 else 'bilinear')
+    size = [max(side, round(side / min(height, width) * extent)) for extent in (width, height)]
+    pixels = mmcv.imresize(pixels, size, interpolation='area')
     top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
     return Image(path.name, pixels[top:top + side, left:left + side])
 
