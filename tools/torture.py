@@ -1,8 +1,9 @@
-"""Runs the campaign of tests/torture, or the parts whose names hold a word given, and writes docs/reliability.md.
+"""Runs the fault injection of tests/torture, or the parts whose names contain one of the words given.
 
     tools/torture.py killed disks --minutes 30
 
-What is done is not done again. After the words come options of pytest, such as -x, --rounds 3, --torture-seed 1.
+Finished rounds are not repeated; --publish writes the table of docs/reliability.md. Options of pytest come after the
+words, such as -x, --rounds 3, --torture-seed 1.
 """
 import sys
 from itertools import takewhile

@@ -7,7 +7,7 @@
         trial.note(where=int(where))
 
 ``make test`` runs 2 rounds of this one (0 leaves it out) and ``make torture`` 30. Of these, finished ones are kept in
-``work_dirs/torture/records.jsonl`` and not repeated, and the page's table is made of them.
+``work_dirs/torture/records.jsonl`` and not repeated. ``--publish`` makes the page's table of them.
 """
 import json
 import re
@@ -47,6 +47,7 @@ def pytest_addoption(parser):
     group.addoption('--full', action='store_true', help='all rounds of the campaign, recorded; done ones are left out')
     group.addoption('--rounds', type=int, help='so many rounds of each part')
     group.addoption('--torture-seed', type=int, default=0, help='another number: other accidents (default: 0)')
+    group.addoption('--publish', action='store_true', help='write the table of docs/reliability.md from all records')
     group.addoption('--minutes', type=float, help='start no further round after so long')
 
 
@@ -116,7 +117,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_sessionfinish(session):
-    if option(session.config, 'full') and RECORDS.exists():
+    if option(session.config, 'publish') and RECORDS.exists():
         campaign.write(RECORDS, ROOT / 'docs/reliability.md')
 
 
