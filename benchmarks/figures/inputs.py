@@ -105,12 +105,12 @@ def _scene(index: int, side: int) -> Image:
 
 
 def _read(path: Path, side: int) -> Image:
-    pixels = mmcv.imread(str(path), channel_order='rgb')
+    pixels = mmcv.imread(str(path))
     if pixels is None:
         raise UsageError(f'{path} is not an image that can be read; move it away.')
     height, width = pixels.shape[:2]
     size = [max(side, round(side / min(height, width) * extent)) for extent in (width, height)]
-    pixels = mmcv.imresize(pixels, size, interpolation='area')
+    pixels = mmcv.imresize(pixels, size, interpolation='area')[..., ::-1]
     top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
     return Image(path.name, pixels[top:top + side, left:left + side])
 
