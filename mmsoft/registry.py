@@ -1,20 +1,17 @@
 """The plugin's registries: ``type='mmsoft.SOFT'`` resolves from every OpenMMLab scope without ``custom_imports``."""
-from mmengine.registry import HOOKS as MMENGINE_HOOKS
-from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
-from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
+from mmengine import registry as mmengine
 from mmengine.registry import Registry
 
-MODELS = Registry(
-    'model',
-    parent=MMENGINE_MODELS,
-    scope='mmsoft',
-    locations=['mmsoft.attention', 'mmsoft.backbones', 'mmsoft.necks'])
-OPTIM_WRAPPER_CONSTRUCTORS = Registry(
-    'optimizer wrapper constructor',
-    parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
-    scope='mmsoft',
-    locations=['mmsoft.engine'])
-OPTIM_WRAPPERS = Registry(
-    'optimizer wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope='mmsoft', locations=['mmsoft.engine'])
-HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmsoft', locations=['mmsoft.engine'])
+_NETWORKS = ['mmsoft.attention', 'mmsoft.backbones', 'mmsoft.necks']
+
+
+def _child(parent: Registry, *locations: str) -> Registry:
+    return Registry(parent.name, parent=parent, scope='mmsoft', locations=list(locations))
+
+
+MODELS = _child(mmengine.MODELS, *_NETWORKS)
+HOOKS = _child(mmengine.HOOKS, 'mmsoft.engine')
+LOOPS = _child(mmengine.LOOPS, 'mmsoft.engine')
+OPTIM_WRAPPER_CONSTRUCTORS = _child(mmengine.OPTIM_WRAPPER_CONSTRUCTORS, 'mmsoft.engine')
+OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS, 'mmsoft.engine')
+RUNNERS = _child(mmengine.RUNNERS, 'mmsoft.engine')

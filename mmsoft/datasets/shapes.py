@@ -40,7 +40,7 @@ _VERSION = 4  # to be raised whenever the same parameters give other files
 _MANIFEST = 'shapes.json'
 _MARK = '{"generator": "mmsoft.datasets.shapes", '  # how a manifest begins
 _LOCK = '.lock'
-_LEFT = r'\.lock|\.shapes\.json\.\d+\.partial'  # what there is before there is a manifest
+_LEFT = r'\.lock|\.shapes\.json\.\w+\.partial'  # what there is before there is a manifest
 
 
 class Parameters(NamedTuple):

@@ -1,11 +1,11 @@
-"""What training adds to the hosts' own engine."""
+"""What training adds to mmengine's engine."""
 from .amp import BFloat16OptimWrapper
 from .checkpoints import WholeCheckpointsHook, latest_checkpoint
 from .finite import FiniteTrainingHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
-from .reproducible import ReproducibleTrainingHook
+from .loops import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
 __all__ = [
-    'BFloat16OptimWrapper', 'FiniteTrainingHook', 'LayerDecayOptimWrapperConstructor', 'ReproducibleTrainingHook',
-    'WholeCheckpointsHook', 'latest_checkpoint'
+    'BFloat16OptimWrapper', 'EpochBasedTrainLoop', 'FiniteTrainingHook', 'IterBasedTrainLoop',
+    'LayerDecayOptimWrapperConstructor', 'Runner', 'WholeCheckpointsHook', 'latest_checkpoint'
 ]

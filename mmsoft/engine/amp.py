@@ -1,21 +1,15 @@
 """Mixed precision where mmengine has none."""
 from contextlib import ExitStack, contextmanager
-from typing import Any, Iterator
+from typing import Any, Iterator, List
 
 import torch
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
+from mmengine.utils import apply_to
 from torch import Tensor, nn
 
 from mmsoft.registry import OPTIM_WRAPPERS
-
-
-def _to_float32(node: Any) -> Any:
-    if isinstance(node, Tensor):
-        return node.float()
-    if isinstance(node, (list, tuple)):
-        return type(node)(_to_float32(one) for one in node)
-    return node
+from mmsoft.utils import UsageError
 
 
 @contextmanager
@@ -29,7 +23,7 @@ def _in_bfloat16(module: nn.Module) -> Iterator[None]:
 
     def leave(_, __, outputs: Any) -> Any:
         running.close()
-        return _to_float32(outputs)
+        return apply_to(outputs, lambda value: isinstance(value, Tensor), Tensor.float)
 
     hooks = module.register_forward_pre_hook(enter), module.register_forward_hook(leave)
     try:
@@ -40,20 +34,33 @@ def _in_bfloat16(module: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
+def _feature_extractors(model: nn.Module) -> List[nn.Module]:
+    """The backbones and necks of a model, and of those inside it, as of a student and its teacher."""
+    children = dict(model.named_children())
+    found = [children[name] for name in ('backbone', 'neck') if name in children]
+    return found or [part for child in children.values() for part in _feature_extractors(child)]
+
+
 @OPTIM_WRAPPERS.register_module()
 class BFloat16OptimWrapper(OptimWrapper):
-    """Trains with features in bfloat16: on the CPU, where ``AmpOptimWrapper`` refuses to be made, and of detectors.
+    """Trains with features in bfloat16: for CPUs, on which ``AmpOptimWrapper`` cannot be built, and for detectors.
 
     Backbone and neck compute in bfloat16, heads and losses in float32, because mmcv's operators (NMS, RoIAlign, the
-    focal loss) know no bfloat16, on a GPU neither. Losses are not scaled, because bfloat16 reaches as far as float32.
+    focal loss) do not support bfloat16, on a GPU neither. Losses are not scaled: bfloat16 has the range of float32.
     """
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Lets the model extract its features in bfloat16 inside."""
-        inner = model.module if is_model_wrapper(model) else model
+        """Lets the model extract its features in bfloat16 inside.
+
+        Raises:
+            UsageError: If it has no part named ``backbone`` or ``neck``.
+        """
+        parts = _feature_extractors(model.module if is_model_wrapper(model) else model)
+        if not parts:
+            raise UsageError(f'--amp computes backbones and necks in bfloat16, and {type(model).__name__} has none; '
+                             'train without it.')
         with super().optim_context(model), ExitStack() as inside:
-            for part in (getattr(inner, 'backbone', None), getattr(inner, 'neck', None)):
-                if part is not None:
-                    inside.enter_context(_in_bfloat16(part))
+            for part in parts:
+                inside.enter_context(_in_bfloat16(part))
             yield

@@ -1,15 +1,17 @@
-"""Training that ends when its loss does, before a checkpoint holds what became of it."""
+"""Training that ends when its loss is not finite, before a checkpoint holds the result."""
 from typing import Any, Optional
 
 import torch
+from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import Tensor
 
 from mmsoft.registry import HOOKS
 from mmsoft.utils import UsageError
 
-REMEDY = ('go on from the last checkpoint with a lower learning rate, clip_grad in optim_wrapper or without --amp, and '
-          'look at the pictures and their annotations')
+REMEDY = ('continue from the last checkpoint with a lower learning rate, with clip_grad in optim_wrapper or without '
+          '--amp, and look at the images and their annotations')
 
 
 @HOOKS.register_module()
@@ -25,16 +27,24 @@ class FiniteTrainingHook(Hook):
                          outputs: Optional[dict] = None) -> None:
         """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
 
+        Processes of distributed training tell each other, by one number, so that all of them end.
+
         Raises:
-            UsageError: If it is not finite; says which part of it, in which iteration and for which pictures.
+            UsageError: If it is not finite; says which part of it, in which iteration and for which images.
         """
         losses = {name: torch.as_tensor(value) for name, value in (outputs or {}).items() if 'loss' in name}
-        if losses.get('loss', torch.zeros(())).isfinite().all():
+        finite = bool(losses.get('loss', torch.zeros(())).isfinite().all())
+        wrong_anywhere = torch.tensor(not finite, dtype=torch.int32)
+        all_reduce(wrong_anywhere, 'max')
+        if not wrong_anywhere:
             return
+        where = f'in iteration {runner.iter + 1}'
+        if finite:
+            raise UsageError(f'The loss of another process is not finite {where}; {REMEDY}.')
         wrong = [f'{name} is {value.item()}' for name, value in losses.items() if not value.isfinite().all()]
         samples = data_batch.get('data_samples') if isinstance(data_batch, dict) else None
-        pictures = [str(getattr(sample, 'img_path', '?')) for sample in samples or ()]
-        raise UsageError(f'{", ".join(wrong)} in iteration {runner.iter + 1}, on {", ".join(pictures)}; {REMEDY}.')
+        images = [str(getattr(sample, 'img_path', '?')) for sample in samples or ()]
+        raise UsageError(f'{", ".join(wrong)} {where}, on {", ".join(images)}; {REMEDY}.')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Looks at the weights.
@@ -42,7 +52,7 @@ class FiniteTrainingHook(Hook):
         Raises:
             UsageError: If some are not finite.
         """
-        for name, tensor in checkpoint['state_dict'].items():
-            if tensor.is_floating_point() and not tensor.isfinite().all():
-                raise UsageError(f'{name} holds NaN or infinity after iteration {runner.iter + 1}, and no checkpoint '
-                                 f'is written of it; {REMEDY}.')
+        for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
+            if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
+                raise UsageError(f'{name} contains NaN or infinity after iteration {runner.iter + 1}, and no '
+                                 f'checkpoint is written of it; {REMEDY}.')

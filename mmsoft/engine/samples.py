@@ -1,26 +1,27 @@
-"""Samples of a batch: each has random states of its own, and one that cannot be loaded is named."""
+"""Samples with random states of their own, and the batches that say which."""
 import logging
 import random
-from typing import Any, List, Tuple
+from itertools import count, islice
+from typing import Any, Iterator, List, Tuple, Union
 
 import numpy as np
 import torch
 from mmengine.dist import get_dist_info
 from mmengine.logging import print_log
-from torch.utils.data import Dataset
+from mmengine.registry import DATA_SAMPLERS, DATASETS
+from torch.utils.data import Dataset, Sampler
 
 from mmsoft.utils.errors import UsageError
 
+Key = Tuple[int, ...]
+OF_ITERATION, OF_SAMPLE = range(2)
+"""What random states are for: the second number of their keys, behind the seed."""
 TRIES = 10
-"""Broken samples in a row that are skipped; behind more there is more amiss than a broken picture."""
+"""How many broken samples in a row are skipped; after more, something other than an image is broken."""
 
 
 def set_random_states(*key: int) -> None:
-    """Sets the states of ``random``, NumPy and PyTorch, on all devices, to what follows from some numbers.
-
-    Args:
-        *key: Whole numbers, not negative; another key gives independent states.
-    """
+    """Sets the states of ``random``, NumPy and PyTorch, on all devices, to what follows from non-negative numbers."""
     python, numpy, low, high = map(int, np.random.SeedSequence(key).generate_state(4))
     random.seed(python)
     np.random.seed(numpy)
@@ -28,47 +29,57 @@ def set_random_states(*key: int) -> None:
 
 
 class BrokenSample(UsageError):
-    """A sample cannot be loaded.
-
-    Args:
-        message: The sentence, or what a loader's worker makes of it: a trace that ends in the sentence.
-    """
+    """A sample cannot be loaded; the message is the sentence, or a data loader worker's trace that ends in it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message.rsplit(f'{type(self).__name__}: ', 1)[-1].strip())
 
 
-class Samples:
-    """What PyTorch's loaders call as ``dataset.__getitems__``, in their workers: names what cannot be loaded.
+class NamedSamples(Dataset):
+    """A data set that names a sample which cannot be loaded; all other attributes are those of the data set inside.
 
     Args:
-        dataset: The data set.
+        dataset (dict or Dataset): The data set inside, or its config.
+        skip_broken (bool): Whether to warn of a sample that cannot be loaded, and take a random other one.
     """
 
-    advice = ''
+    def __init__(self, dataset: Union[dict, Dataset], skip_broken: bool = False) -> None:
+        built = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        vars(self).update(dataset=built, skip_broken=skip_broken)
 
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
+    def __len__(self) -> int:
+        return len(self.dataset)
 
-    def __call__(self, batch: List[int]) -> List[Any]:
-        """Loads a batch, given as the samples' indices."""
-        return [self.load(index) for index in batch]
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):  # pickle asks before there is a data set
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
 
-    def load(self, index: int) -> Any:
-        """Loads a sample.
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.dataset, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
+
+    def __getitem__(self, index: Union[int, Tuple[Key, int]]) -> Any:
+        """Loads a sample, given as its index, or as the key of its random states and its index.
 
         Raises:
             BrokenSample: If it cannot be loaded; says which it is, and what to do.
         """
-        try:
-            return self.dataset[index]
-        except Exception as error:  # whatever a pipeline makes of what it finds
-            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-            raise BrokenSample(f'{self._name(index)} cannot be loaded ({reason}); mend it or take it out of the '
-                               f'annotations{self.advice}.') from error
+        if isinstance(index, tuple):
+            key, index = index
+            set_random_states(*key)
+        for tries_left in reversed(range(TRIES if self.skip_broken else 1)):
+            try:
+                return self.dataset[index]
+            except Exception as error:  # whatever a pipeline makes of what it finds
+                reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+                broken = BrokenSample(f'{self._name(index)} cannot be loaded ({reason}); fix it, take it out of the '
+                                      'annotations, or train with train_cfg.skip_broken=True.')
+                if not tries_left:
+                    raise broken from error
+            print_log(f'{broken} Another sample takes its place.', 'current', logging.WARNING)
+            index = np.random.randint(len(self))
 
     def _name(self, index: int) -> str:
-        """The sample's picture, or what else there is to say."""
         try:
             info = self.dataset.get_data_info(index)
             return str(info.get('img_path') or info)
@@ -76,39 +87,41 @@ class Samples:
             return f'Sample {index} of {type(self.dataset).__name__}'
 
 
-class ReproducibleSamples(Samples):
-    """Each sample has random states of its own.
+class NumberedBatches:
+    """A batch sampler whose samples come with the keys of their random states.
 
-    They follow from the key, the iteration and the sample's place among those of all processes, whoever loads it: they
-    depend neither on the number of workers nor on that of processes.
+    A key is the seed, the number of the iteration and the sample's place among those of all processes. It depends
+    neither on the number of workers nor on that of processes.
 
     Args:
-        dataset: The data set.
-        skip_broken: Whether to warn of a sample that cannot be loaded, and take another one for it.
-        *key: Numbers that the states of all samples depend on.
+        sampler (Sampler): Where the indices of samples come from.
+        batch_size (int): Samples in a batch.
+        batches (dict): Config of the batch sampler inside.
+        endless (bool): Whether to go on after its end, with the sampler's next epoch.
+
+    Attributes:
+        seed: First number of all keys.
+        first: Number of the first iteration.
+        trained: How many batches to leave out in front.
     """
 
-    advice = ', or have such samples left out by skip_broken=True of ReproducibleTrainingHook'
+    def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
+        self.sampler, self.batch_size, self.endless = sampler, batch_size, endless
+        self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
+        self.seed = self.first = self.trained = 0
 
-    def __init__(self, dataset: Dataset, skip_broken: bool, *key: int) -> None:
-        super().__init__(dataset)
-        self.skip_broken, self.key = skip_broken, key
-        self.rank, self.world_size = get_dist_info()
+    def __len__(self) -> int:
+        return len(self.batches)
 
-    def __call__(self, batch: Tuple[int, List[int]]) -> List[Any]:
-        """Loads a batch, given as the number of its iteration and the samples' indices."""
-        iteration, indices = batch
-        samples = []
-        for place, index in enumerate(indices):
-            set_random_states(*self.key, iteration, place * self.world_size + self.rank)
-            samples.append(self._load_or_skip(index))
-        return samples
+    def __iter__(self) -> Iterator[List[Tuple[Key, int]]]:
+        rank, world_size = get_dist_info()
+        for iteration, batch in zip(count(self.first), islice(self._batches(), self.trained, None)):
+            yield [((self.seed, OF_SAMPLE, iteration, place * world_size + rank), index)
+                   for place, index in enumerate(batch)]
 
-    def _load_or_skip(self, index: int) -> Any:
-        for _ in range(TRIES * self.skip_broken):
-            try:
-                return self.load(index)
-            except BrokenSample as error:
-                print_log(f'{error} Another sample takes its place.', 'current', logging.WARNING)
-            index = np.random.randint(len(self.dataset))
-        return self.load(index)
+    def _batches(self) -> Iterator[List[int]]:
+        yield from self.batches
+        for epoch in count(1) if self.endless else ():
+            if hasattr(self.sampler, 'set_epoch'):
+                self.sampler.set_epoch(epoch)
+            yield from self.batches

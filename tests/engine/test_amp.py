@@ -1,11 +1,14 @@
 """Features in bfloat16, on devices that have it."""
+from pathlib import Path
+
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.registry import OPTIM_WRAPPERS
+from mmengine.registry import MODELS, OPTIM_WRAPPERS, init_default_scope
 from torch import nn
 
 from mmsoft.apis.launch import _enable_amp
+from mmsoft.utils import UsageError
 
 
 class Detector(nn.Module):
@@ -50,6 +53,31 @@ def test_an_error_ends_it_too(wrapper, model):
     with pytest.raises(RuntimeError), wrapper.optim_context(model):
         model(torch.ones(2, 3))
     assert not torch.is_autocast_cpu_enabled()
+
+
+def test_student_and_teacher():
+    """Semi-supervised detectors have backbones and necks inside of detectors."""
+    cfg = Config.fromfile(Path(__file__).parents[2] / 'configs/retinanet_soft_nano_shapes.py')
+    init_default_scope('mmdet')
+    semi = MODELS.build(dict(
+        type='SemiBaseDetector', detector=cfg.model, semi_train_cfg=dict(freeze_teacher=True),
+        semi_test_cfg=dict(predict_on='teacher')))
+    computed = {}
+    for name, module in semi.named_modules():
+        if name.endswith(('stages.0.embed.0.conv', 'retina_cls')):
+            module.register_forward_hook(lambda _, __, out, name=name: computed.update({name: out.dtype}))
+    wrapper = OPTIM_WRAPPERS.build(dict(
+        type='mmsoft.BFloat16OptimWrapper', optimizer=torch.optim.SGD(semi.parameters(), lr=0.1)))
+    with wrapper.optim_context(semi):
+        for detector in (semi.student, semi.teacher):
+            detector(torch.rand(2, 3, 64, 64), mode='tensor')
+    assert len(computed) == 4
+    assert all(dtype == (torch.bfloat16 if 'backbone' in name else torch.float32) for name, dtype in computed.items())
+
+
+def test_nothing_to_compute_in_bfloat16(wrapper):
+    with pytest.raises(UsageError, match='Linear has none; train without it'), wrapper.optim_context(nn.Linear(1, 1)):
+        pass
 
 
 FEATURES = dict(type='mmsoft.BFloat16OptimWrapper')

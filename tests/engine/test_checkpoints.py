@@ -7,6 +7,8 @@ import pytest
 import torch
 from mmengine.fileio import get_file_backend
 from mmengine.hooks import CheckpointHook
+from mmengine.runner import Runner
+from toy import config
 
 from mmsoft.engine import WholeCheckpointsHook, checkpoints, latest_checkpoint
 from mmsoft.engine.checkpoints import BACKEND
@@ -20,7 +22,7 @@ def save(path, **more):
 
 @pytest.fixture
 def backend():
-    return get_file_backend(backend_args=dict(backend=BACKEND))
+    return get_file_backend(backend_args=dict(backend=BACKEND, outdated=[]))
 
 
 class TestWriting:
@@ -85,40 +87,71 @@ class TestLatest:
         torch.save(dict(state_dict=dict(weight=torch.zeros(1))), tmp_path / 'epoch_2.pth')
         assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_1.pth')
         assert 'epoch_4.pth is empty' in said[0] and 'epoch_3.pth is damaged' in said[1] and len(said) == 2
-        assert all('goes on from the one before' in one for one in said)
+        assert all('continues from the one before' in one for one in said)
 
 
 class TestHook:
 
-    def runner(self, work_dir, **attributes):
-        given = dict(work_dir=str(work_dir), hooks=[], _resume=True, _load_from=None)
-        return SimpleNamespace(**{**given, **attributes})
-
-    def test_resuming_by_the_hosts_own_tools(self, tmp_path):
-        for name in ('epoch_1.pth', 'epoch_2.pth'):
-            save(tmp_path / name)
-        (tmp_path / 'epoch_2.pth').write_bytes(b'PK')
-        (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_2.pth'))
-        runner = self.runner(tmp_path)
-        WholeCheckpointsHook().before_run(runner)
-        assert runner._resume and runner._load_from == str(tmp_path / 'epoch_1.pth')
-
-    def test_nothing_to_resume(self, tmp_path):
-        (tmp_path / 'last_checkpoint').write_text('epoch_2.pth')
-        runner = self.runner(tmp_path)
-        WholeCheckpointsHook().before_run(runner)
-        assert not runner._resume and runner._load_from is None
-
     @pytest.mark.parametrize('options, chosen', [
-        ({}, dict(backend=BACKEND)), (dict(out_dir='s3://bucket'), None),
+        ({}, dict(backend=BACKEND, outdated=[])), (dict(out_dir='s3://bucket'), None),
         (dict(backend_args=dict(backend='local')), dict(backend='local'))
     ])
     def test_the_backend(self, tmp_path, options, chosen):
         hook = CheckpointHook(**options)
-        WholeCheckpointsHook().before_run(self.runner(tmp_path, hooks=[hook]))
+        WholeCheckpointsHook().before_run(SimpleNamespace(work_dir=str(tmp_path), hooks=[hook]))
         assert hook.backend_args == chosen
 
     def test_what_a_killed_training_began(self, tmp_path):
-        (tmp_path / '.epoch_1.pth.17.partial').touch()
-        WholeCheckpointsHook().before_train(self.runner(tmp_path))
-        assert not list(tmp_path.iterdir())
+        work_dir, out_dir = tmp_path / 'run', tmp_path / 'out'
+        left = [folder / f'.epoch_1.pth.{17:016x}.partial' for folder in (work_dir, out_dir / 'run')]
+        for path in left:
+            path.parent.mkdir(parents=True)
+            path.touch()
+        hooks = [CheckpointHook(out_dir=str(out_dir))]
+        WholeCheckpointsHook().before_train(SimpleNamespace(work_dir=str(work_dir), hooks=hooks))
+        assert not any(path.exists() for path in left)
+
+
+def names(work_dir):
+    return sorted(path.name for path in work_dir.glob('*.pth'))
+
+
+class TestTraining:
+    """Several trainings in one process, as in a notebook."""
+
+    def fail_at_epoch_2(self, work_dir, monkeypatch):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            before = Runner.call_hook
+
+            def call_hook(self, name, **kwargs):
+                if name == 'before_save_checkpoint' and self.epoch == 1:
+                    raise KeyboardInterrupt
+                before(self, name, **kwargs)
+
+            patch.setattr(Runner, 'call_hook', call_hook)
+            Runner.from_cfg(config(work_dir)).train()
+        assert names(work_dir) == ['epoch_1.pth']
+
+    def test_another_one_that_failed_keeps_its_checkpoint(self, tmp_path, monkeypatch):
+        self.fail_at_epoch_2(tmp_path / 'a', monkeypatch)
+        Runner.from_cfg(config(tmp_path / 'b')).train()
+        assert names(tmp_path / 'a') == ['epoch_1.pth'] and names(tmp_path / 'b') == ['epoch_2.pth']
+
+    @pytest.mark.parametrize('resume', [False, True])
+    def test_started_again_in_the_same_folder(self, tmp_path, monkeypatch, resume):
+        self.fail_at_epoch_2(tmp_path, monkeypatch)
+        there, put = [], checkpoints.WholeFiles.put
+
+        def and_look(self, obj, filepath):
+            put(self, obj, filepath)
+            there.append(names(tmp_path))
+
+        monkeypatch.setattr(checkpoints.WholeFiles, 'put', and_look)
+        Runner.from_cfg(config(tmp_path, resume=resume)).train()
+        assert there == ([['epoch_2.pth']] if resume else [['epoch_1.pth'], ['epoch_2.pth']])
+
+    def test_what_it_has_not_written_stays(self, tmp_path):
+        """Each write removes what it replaces, and nothing else."""
+        (tmp_path / 'epoch_9.pth').touch()
+        Runner.from_cfg(config(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=3))).train()
+        assert names(tmp_path) == ['epoch_3.pth', 'epoch_9.pth']

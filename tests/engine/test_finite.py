@@ -1,4 +1,5 @@
 """Training ends with the first loss that is not a number."""
+from multiprocessing import get_context
 from types import SimpleNamespace
 
 import pytest
@@ -29,6 +30,36 @@ def test_finite(outputs):
 
 def test_weights():
     weights = dict(count=torch.tensor(3), good=torch.ones(2), bad=torch.tensor([1., float('nan')]))
-    with pytest.raises(UsageError, match='^bad holds NaN or infinity after iteration 42, and no checkpoint'):
+    with pytest.raises(UsageError, match='^bad contains NaN or infinity after iteration 42, and no checkpoint'):
         FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=weights))
     FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(good=torch.ones(2))))
+
+
+def test_what_is_no_tensor():
+    """A module's get_extra_state may return anything."""
+    weights = {'good': torch.ones(2), 'part._extra_state': dict(count=1), 'other._extra_state': None}
+    FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=weights))
+
+
+def _one_of_two(rank, folder, said):
+    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    hook = FiniteTrainingHook()
+    hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=1.))
+    try:
+        hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=float('nan') if rank else 1.))
+    except UsageError as error:
+        said.put((rank, str(error)))
+
+
+def test_all_processes_end(tmp_path):
+    """One that raises alone leaves the others waiting for its gradients."""
+    context = get_context('fork')
+    said = context.Queue()
+    processes = [context.Process(target=_one_of_two, args=(rank, tmp_path, said)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    found = dict(said.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    assert found[0].startswith('The loss of another process is not finite in iteration 42;')
+    assert found[1].startswith('loss is nan in iteration 42, on a.jpg')

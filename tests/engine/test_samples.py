@@ -1,16 +1,19 @@
-"""A sample that cannot be loaded has a name."""
+"""A sample that cannot be loaded has a name, and random states of its own."""
+import pickle
+
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from mmsoft.engine import samples
-from mmsoft.engine.samples import BrokenSample, ReproducibleSamples, Samples, set_random_states
+from mmsoft.engine.samples import BrokenSample, NamedSamples, NumberedBatches, set_random_states
 
 
-class Pictures(Dataset):
-    """Ten numbers between 0 and 1; some of them cannot be loaded."""
+class Images(Dataset):
+    """Ten numbers with a random fraction; some of them cannot be loaded."""
+    metainfo = dict(classes=('cat', ))
 
-    def __init__(self, broken):
+    def __init__(self, broken=()):
         self.broken = broken
 
     def __len__(self):
@@ -25,11 +28,14 @@ class Pictures(Dataset):
         return dict(img_path=f'{index}.jpg')
 
 
-def load(broken, workers, skip_broken=False):
-    dataset = Pictures(broken)
-    dataset.__getitems__ = ReproducibleSamples(dataset, skip_broken, 0)
-    batches = [(0, [3, 4, 5]), (1, [6, 7])]
-    return torch.cat(list(DataLoader(dataset, batch_sampler=batches, num_workers=workers)))
+def numbered(**options):
+    return NumberedBatches(SequentialSampler(Images()), 3, dict(type=BatchSampler, drop_last=False), **{
+        'endless': False, **options})
+
+
+def load(broken, workers=0, skip_broken=False):
+    dataset = NamedSamples(Images(broken), skip_broken)
+    return torch.cat(list(DataLoader(dataset, batch_sampler=numbered(), num_workers=workers)))
 
 
 @pytest.mark.parametrize('workers', [0, 1])
@@ -37,14 +43,12 @@ def test_it_is_named(workers):
     with pytest.raises(BrokenSample) as caught:
         load([4], workers)
     said = str(caught.value)
-    assert said.startswith('4.jpg cannot be loaded (OSError: cut off); mend it') and '\n' not in said
+    assert said.startswith('4.jpg cannot be loaded (OSError: cut off); fix it') and '\n' not in said
     assert 'skip_broken' in said
 
 
 def test_evaluation():
-    dataset = Pictures([4])
-    dataset.__getitems__ = Samples(dataset)
-    loader = DataLoader(dataset, batch_size=4)
+    loader = DataLoader(NamedSamples(Images([4])), batch_size=4)
     with pytest.raises(BrokenSample, match=r'^4\.jpg cannot be loaded'):
         for batch, expected in zip(loader, [range(4), ()]):
             assert batch.floor().tolist() == list(expected)
@@ -53,15 +57,38 @@ def test_evaluation():
 def test_another_takes_its_place_and_changes_no_other(monkeypatch):
     said = []
     monkeypatch.setattr(samples, 'print_log', lambda message, *_: said.append(message))
-    whole, mended = load([], 0), load([4], 0, skip_broken=True)
-    assert whole[1].floor() == 4 and mended[1].floor() != 4
-    assert torch.equal(whole[[0, 2, 3, 4]], mended[[0, 2, 3, 4]])
-    assert len(said) == 1 and said[0].startswith('4.jpg cannot be loaded (OSError: cut off); mend it')
+    whole, replaced = load([]), load([4], skip_broken=True)
+    assert whole[4].floor() == 4 and replaced[4].floor() != 4
+    rest = [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert torch.equal(whole[rest], replaced[rest])
+    assert len(said) == 1 and said[0].startswith('4.jpg cannot be loaded (OSError: cut off); fix it')
 
 
 def test_there_is_an_end_to_it():
     with pytest.raises(BrokenSample, match='cannot be loaded'):
-        load(range(10), 0, skip_broken=True)
+        load(range(10), skip_broken=True)
+
+
+def test_the_data_set_inside_is_reached():
+    """mmdet's hooks read what a data set knows, and set its pipeline."""
+    dataset = pickle.loads(pickle.dumps(NamedSamples(Images())))
+    dataset.broken = [1]
+    assert dataset.dataset.broken == [1] and dataset.metainfo['classes'] == ('cat', ) and len(dataset) == 10
+    assert not hasattr(dataset, 'pipeline')
+
+
+def test_batches_continue_where_they_were_left():
+    whole, rest = numbered(), numbered()
+    rest.first, rest.trained = 2, 2
+    assert list(rest) == list(whole)[2:] and len(whole) == 4
+    assert [index for _, index in list(whole)[3]] == [9]
+
+
+def test_batches_without_end():
+    batches = iter(numbered(endless=True))
+    drawn = [next(batches) for _ in range(5)]
+    assert [index for _, index in drawn[4]] == [0, 1, 2]
+    assert len({key for batch in drawn for key, _ in batch}) == 13
 
 
 def test_random_states():

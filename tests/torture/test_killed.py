@@ -35,7 +35,7 @@ from mmengine.fileio import put
 from mmsoft.engine.checkpoints import BACKEND
 print('ready', flush=True)
 for number in range(1, 256):
-    put(bytes([number]) * 8_000_000, 'epoch_1.pth', backend_args=dict(backend=BACKEND))
+    put(bytes([number]) * 8_000_000, 'epoch_1.pth', backend_args=dict(backend=BACKEND, outdated=[]))
 '''
 
 

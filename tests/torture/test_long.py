@@ -173,13 +173,12 @@ def test_one_broken_picture(trial, skip, tmp_path, monkeypatch, capfd):
     victim = Path('data/shapes/images/training/000007.jpg')
     whole = victim.read_bytes()
     monkeypatch.setattr(launch, 'ensure_shapes', lambda: victim.write_bytes(b'no picture'))
-    change = "custom_hooks = [dict(type='mmsoft.ReproducibleTrainingHook', skip_broken=True)]\n" if skip else ''
     try:
         if skip:
-            train('detector', tmp_path, change)
+            train('detector', tmp_path, **{'train_cfg.skip_broken': True})
             assert '000007.jpg cannot be loaded' in capfd.readouterr().out
         else:
-            with pytest.raises(BrokenSample, match='000007.jpg cannot be loaded .*mend it'):
+            with pytest.raises(BrokenSample, match='000007.jpg cannot be loaded .*fix it'):
                 train('detector', tmp_path, **{'train_dataloader.num_workers': 1})
     finally:
         victim.write_bytes(whole)

@@ -3,13 +3,17 @@ from pathlib import Path
 
 import pytest
 import torch
+import toy
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.registry import HOOKS
+from mmengine.registry import HOOKS, RUNNERS
+from mmengine.runner import EpochBasedTrainLoop as MMLoop
+from mmengine.runner import Runner as MMRunner
+from torch.utils.data import DataLoader
 from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
 
 from mmsoft.apis import launch
-from mmsoft.engine import reproducible
+from mmsoft.engine import loops
 
 KEPT = 'state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'seen'
 
@@ -96,9 +100,46 @@ def test_without_a_seed_and_without_loading_what_is_done(tmp_path, monkeypatch):
 
 def test_another_number_of_iterations_in_an_epoch(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(reproducible, 'print_log', lambda message, *_: said.append(message))
+    monkeypatch.setattr(loops, 'print_log', lambda message, *_: said.append(message))
     train('detector', tmp_path, MIDDLE, at=7)
     done = train('detector', tmp_path, {
         **MIDDLE, 'train_dataloader.batch_size': 6, 'default_hooks.checkpoint.interval': 1})
     assert max(done['seen']) == 7
-    assert len(said) == 1 and 'the cut epoch begins anew' in said[0]
+    assert len(said) == 1 and 'the interrupted epoch starts again' in said[0]
+
+
+@pytest.mark.parametrize('train_cfg, loop', [
+    (dict(by_epoch=True, max_epochs=1), loops.EpochBasedTrainLoop),
+    (dict(by_epoch=False, max_iters=1), loops.IterBasedTrainLoop),
+    (dict(type='EpochBasedTrainLoop', max_epochs=1), loops.EpochBasedTrainLoop),
+    (dict(type='IterBasedTrainLoop', max_iters=1), loops.IterBasedTrainLoop),
+    (dict(type=MMLoop, max_epochs=1), MMLoop),
+])
+def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
+    runner = RUNNERS.build(Config(toy.config(tmp_path, train_cfg=train_cfg, runner_type='mmsoft.Runner')))
+    runner.train()
+    assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number', )
+
+
+@pytest.mark.parametrize('kind, length', [('Epoch', dict(max_epochs=2)), ('Iter', dict(max_iters=4))])
+def test_a_loop_by_its_name(tmp_path, monkeypatch, kind, length):
+    """With mmengine's own runner; and workers start once."""
+    started = []
+    start = DataLoader.__iter__
+    monkeypatch.setattr(DataLoader, '__iter__', lambda self: started.append(self) or start(self))
+    cfg = toy.config(tmp_path, train_cfg=dict(type=f'mmsoft.{kind}BasedTrainLoop', **length))
+    cfg['train_dataloader'].update(num_workers=1, persistent_workers=True)
+    runner = MMRunner.from_cfg(Config(cfg))
+    runner.train()
+    assert runner.iter == 4 and len(started) == (2 if kind == 'Epoch' else 1)
+    loader = runner.train_dataloader
+    with pytest.raises(TypeError, match='need train_dataloader as a dict; got DataLoader'):
+        getattr(loops, f'{kind}BasedTrainLoop')(runner, loader, **length)
+
+
+def test_mmdets_hooks_change_the_data_set(tmp_path):
+    from mmdet.engine.hooks import PipelineSwitchHook
+    runner = RUNNERS.build(Config(toy.config(tmp_path, runner_type='mmsoft.Runner')))
+    runner.register_hook(PipelineSwitchHook(0, []))
+    runner.train()
+    assert runner.train_dataloader.dataset.dataset.pipeline.transforms == []
