@@ -1,5 +1,5 @@
 """The small backbones: ours, some of the OpenMMLab libraries of about their size, and what the papers compare with."""
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 
 class Backbone(NamedTuple):
@@ -17,134 +17,107 @@ class Backbone(NamedTuple):
     title: str
     channels: Sequence[int]
     dense: Dict[str, Any]
-    classifier: Dict[str, Any]
+    classifier: Dict[str, Any] = {}
     rescales: Optional[Sequence[float]] = None
     pooled: bool = False
 
 
 DIMS, HEADS, DEPTHS = [32, 64, 128, 192], [1, 2, 4, 6], [1, 2, 2, 1]
-PLAIN = dict(embed_dims=96, num_heads=4, depth=4)
+BLOCKS = dict(embed_dims=96, num_heads=4, depth=4)  # of networks without a pyramid
+CLASS_TOKEN = dict(out_type='cls_token')
 
 
-def _soft(title: str, attention_norm: bool) -> Backbone:
+def _soft(title: str, **options: Any) -> Backbone:
     arch = dict(embed_dims=DIMS, num_heads=HEADS, depths=DEPTHS)
-    cfg = dict(type='mmsoft.SOFT', arch=arch, attention_norm=attention_norm, img_size=128)
-    return Backbone(title, DIMS, cfg, dict(out_type='cls_token'))
-
-
-def _sima_cvt() -> Backbone:
-    arch = dict(embed_dims=DIMS[:3], num_heads=HEADS[:3], depths=[1, 2, 4])
-    return Backbone('SimA-CvT', DIMS[:3], dict(type='mmsoft.SimACvT', arch=arch), dict(out_type='cls_token'))
+    return Backbone(title, DIMS, dict(type='mmsoft.SOFT', arch=arch, img_size=128, **options), CLASS_TOKEN)
 
 
 def _pvt(stages: int) -> Backbone:
-    """PVTv2 of SOFT's sizes. It always has four stages; one that is not asked for is as small as can be."""
-    sizes = dict(embed_dims=DIMS[0], num_layers=DEPTHS, num_heads=HEADS[:stages] + [1] * (4 - stages))
-    cfg = dict(type='mmdet.PyramidVisionTransformerV2', mlp_ratios=[4] * 4, drop_path_rate=0.,
-               out_indices=tuple(range(stages)), **sizes)
-    return Backbone('PVTv2', DIMS[:stages], cfg, {})
+    """PVTv2 of SOFT's sizes. It always has four stages; those that are not used are as small as possible."""
+    cfg = dict(type='mmdet.PyramidVisionTransformerV2', embed_dims=DIMS[0], num_layers=DEPTHS, mlp_ratios=[4] * 4,
+               num_heads=HEADS[:stages] + [1] * (4 - stages), drop_path_rate=0., out_indices=tuple(range(stages)))
+    return Backbone('PVTv2', DIMS[:stages], cfg)
 
 
 def _resnet(width: int) -> Backbone:
-    """A ResNet-18 that starts with so many channels, 64 in the published one."""
+    """A ResNet-18 that starts with ``width`` channels; the published one has 64."""
     cfg = dict(type='mmpretrain.ResNet', depth=18, stem_channels=width, base_channels=width)
-    return Backbone('ResNet-18', [width, 2 * width, 4 * width, 8 * width], cfg, {}, pooled=True)
+    return Backbone('ResNet-18', [width, 2 * width, 4 * width, 8 * width], cfg, pooled=True)
 
 
 def _plain(title: str, patch_size: int, cfg: Dict[str, Any], **classifier: Any) -> Backbone:
     """A network of four blocks, whose maps all have the stride of its patches."""
     rescales = {16: (4, 2, 1, 0.5), 8: (2, 1, 0.5, 0.25)}[patch_size]
-    return Backbone(f'{title}, patch {patch_size}', [PLAIN['embed_dims']] * 4, dict(cfg, out_indices=(0, 1, 2, 3)),
-                    dict(classifier, out_type='cls_token'), rescales)
+    return Backbone(f'{title}, patch {patch_size}', [BLOCKS['embed_dims']] * 4, dict(cfg, out_indices=(0, 1, 2, 3)),
+                    dict(classifier, **CLASS_TOKEN), rescales)
 
 
 def _sima_xcit(patch_size: int) -> Backbone:
-    arch = dict(PLAIN, patch_size=patch_size, gamma=1., norm_tokens=True)
+    arch = dict(BLOCKS, patch_size=patch_size, gamma=1., norm_tokens=True)
     return _plain('SimA-XCiT', patch_size, dict(type='mmsoft.SimAXCiT', arch=arch))
 
 
 def _xcit(patch_size: int) -> Backbone:
-    cfg = dict(PLAIN, type='mmpretrain.XCiT', patch_size=patch_size, layer_scale_init_value=1., tokens_norm=True,
+    cfg = dict(BLOCKS, type='mmpretrain.XCiT', patch_size=patch_size, layer_scale_init_value=1., tokens_norm=True,
                cls_attn_layers=0, out_type='featmap')
     return _plain('XCiT', patch_size, cfg, cls_attn_layers=2, out_indices=(-1, ))
 
 
-def _sima_deit() -> Backbone:
-    cfg = dict(type='mmsoft.SimADeiT', arch=PLAIN, patch_size=8, img_size=128)
-    return _plain('SimA-DeiT', 8, cfg, img_size=64)
-
-
-def _deit() -> Backbone:
-    arch = dict(embed_dims=96, num_heads=4, num_layers=4, feedforward_channels=384)
-    cfg = dict(type='mmpretrain.VisionTransformer', arch=arch, patch_size=8, img_size=128, out_type='featmap')
-    return _plain('DeiT', 8, cfg, img_size=64, out_indices=[3])
-
-
+_CVT = dict(embed_dims=DIMS[:3], num_heads=HEADS[:3], depths=[1, 2, 4])
+_VIT = dict(embed_dims=96, num_heads=4, num_layers=4, feedforward_channels=384)
 BACKBONES = dict(
-    soft=_soft('SOFT', False),
-    soft_norm=_soft('SOFT-Norm', True),
+    soft=_soft('SOFT', attention_norm=False),
+    soft_norm=_soft('SOFT-Norm', attention_norm=True),
     sima_xcit_p16=_sima_xcit(16),
     sima_xcit_p8=_sima_xcit(8),
-    sima_deit=_sima_deit(),
-    sima_cvt=_sima_cvt(),
+    sima_deit=_plain('SimA-DeiT', 8, dict(type='mmsoft.SimADeiT', arch=BLOCKS, patch_size=8, img_size=128), img_size=64),
+    sima_cvt=Backbone('SimA-CvT', DIMS[:3], dict(type='mmsoft.SimACvT', arch=_CVT), CLASS_TOKEN),
     pvt=_pvt(4),
     pvt_3=_pvt(3),
     resnet_24=_resnet(24),
     resnet_20=_resnet(20),
     xcit_p16=_xcit(16),
     xcit_p8=_xcit(8),
-    deit=_deit(),
+    deit=_plain('DeiT', 8, dict(type='mmpretrain.VisionTransformer', arch=_VIT, patch_size=8, img_size=128,
+                                out_type='featmap'), img_size=64, out_indices=[3]),
 )
 
 
-def _variants(base: str, **networks: Tuple[str, Dict[str, Any]]) -> Dict[str, Backbone]:
-    """Networks that differ from another by a title and by arguments."""
-    return {name: BACKBONES[base]._replace(title=title, dense={**BACKBONES[base].dense, **options})
-            for name, (title, options) in networks.items()}
+def _with(base: str, title: str, attention: Optional[str] = None, class_attention: Optional[dict] = None,
+          options: Dict[str, Any] = {}, **attention_options: Any) -> Backbone:
+    """A backbone with another attention, or with other options."""
+    changes = dict(options)
+    if attention:
+        changes['attention'] = dict(type=attention, **attention_options)
+    if class_attention:
+        changes['class_attention'] = class_attention
+    return BACKBONES[base]._replace(title=title, dense={**BACKBONES[base].dense, **changes})
 
 
-def _attention(name: str, **options: Any) -> Dict[str, Any]:
-    return dict(attention=dict(type=name, **options))
-
-
-def _in_xcit(name: str, **options: Any) -> Dict[str, Any]:
-    """An attention for the patches, and XCiT's own for the class token."""
-    return dict(_attention(name, **options), class_attention=dict(type='SoftmaxClassAttention'))
-
-
+_CLASS, _XCIT, _DEIT, _SOFT = dict(type='SoftmaxClassAttention'), 'sima_xcit_p8', 'sima_deit', 'soft_norm'
 COMPARED = dict(
-    **_variants(
-        'soft_norm',
-        soft_softmax=('Transformer', _attention('SoftmaxAttention')),
-        soft_linformer=('Linformer', _attention('LinformerAttention')),
-        soft_performer=('Performer', _attention('PerformerAttention')),
-        soft_nystromformer=('Nyströmformer', _attention('NystromformerAttention')),
-        soft_gaussian=('exact Gaussian', _attention('GaussianAttention')),
-        soft_gaussian_softmax=('softmax of the exact Gaussian', _attention('GaussianAttention', normalise='softmax')),
-        soft_patches=('SOFT-Norm, patches that do not overlap', dict(embedding='patches')),
-        **{f'soft_bottleneck_{side**2}': (f'SOFT-Norm, {side}×{side} bottleneck tokens at most',
-                                          dict(bottleneck_size=side)) for side in (6, 7, 8, 9)},
-        soft_avg_pool=('SOFT-Norm, average pooling', dict(sampling='avg_pool')),
-        soft_random=('SOFT-Norm, random tokens', dict(sampling='random')),
-        soft_biased=('SOFT-Norm, the first tokens', dict(sampling='biased')),
-    ),
-    **_variants(
-        'sima_deit',
-        soft_deit=('SOFT-Norm without a pyramid', _attention('SOFTAttention')),
-        deit_single_head=('DeiT, one head', dict(_attention('SoftmaxAttention'), num_heads=1)),
-        sima_deit_single_head=('SimA-DeiT, one head', dict(num_heads=1)),
-        sima_deit_relu=('SimA-DeiT, ReLU', dict(act_cfg=dict(type='ReLU'))),
-    ),
-    **_variants(
-        'sima_xcit_p8',
-        xcit_efficient=('Efficient attention', _in_xcit('EfficientAttention')),
-        xcit_cosformer=('CosFormer', _in_xcit('CosFormerAttention')),
-        xcit_cosformer_2d=('CosFormer, 2-D re-weighting', _in_xcit('CosFormerAttention', reweight=True)),
-        sima_xcit_none=('SimA without a norm', dict(_attention('SimAAttention', p=None), class_attention=dict(
-            type='SimAClassAttention', p=None))),
-        sima_xcit_l2=('SimA, l2 norm', dict(norm_order=2)),
-        sima_xcit_no_lpi=('SimA without local patch interaction', dict(lpi=False)),
-    ),
+    soft_softmax=_with(_SOFT, 'Transformer', 'SoftmaxAttention'),
+    soft_linformer=_with(_SOFT, 'Linformer', 'LinformerAttention'),
+    soft_performer=_with(_SOFT, 'Performer', 'PerformerAttention'),
+    soft_nystromformer=_with(_SOFT, 'Nyströmformer', 'NystromformerAttention'),
+    soft_gaussian=_with(_SOFT, 'exact Gaussian', 'GaussianAttention'),
+    soft_gaussian_softmax=_with(_SOFT, 'softmax of the exact Gaussian', 'GaussianAttention', normalise='softmax'),
+    soft_patches=_with(_SOFT, 'SOFT-Norm, patches that do not overlap', options=dict(embedding='patches')),
+    **{f'soft_bottleneck_{side**2}': _with(_SOFT, f'SOFT-Norm, {side}×{side} bottleneck tokens at most', 'SOFTAttention',
+                                           bottleneck_size=side) for side in (6, 7, 8, 9)},
+    soft_avg_pool=_with(_SOFT, 'SOFT-Norm, average pooling', 'SOFTAttention', sampling='avg_pool'),
+    soft_random=_with(_SOFT, 'SOFT-Norm, random tokens', 'SOFTAttention', sampling='random'),
+    soft_biased=_with(_SOFT, 'SOFT-Norm, the first tokens', 'SOFTAttention', sampling='biased'),
+    soft_deit=_with(_DEIT, 'SOFT-Norm without a pyramid', 'SOFTAttention'),
+    deit_single_head=_with(_DEIT, 'DeiT, one head', 'SoftmaxAttention', options=dict(num_heads=1)),
+    sima_deit_single_head=_with(_DEIT, 'SimA-DeiT, one head', options=dict(num_heads=1)),
+    sima_deit_relu=_with(_DEIT, 'SimA-DeiT, ReLU', options=dict(act_cfg=dict(type='ReLU'))),
+    xcit_efficient=_with(_XCIT, 'Efficient attention', 'EfficientAttention', _CLASS),
+    xcit_cosformer=_with(_XCIT, 'CosFormer', 'CosFormerAttention', _CLASS),
+    xcit_cosformer_2d=_with(_XCIT, 'CosFormer, 2-D re-weighting', 'CosFormerAttention', _CLASS, reweight=True),
+    sima_xcit_none=_with(_XCIT, 'SimA without a norm', 'SimAAttention', dict(type='SimAClassAttention', p=None), p=None),
+    sima_xcit_l2=_with(_XCIT, 'SimA, l2 norm', 'SimAAttention', dict(type='SimAClassAttention', p=2), p=2),
+    sima_xcit_no_lpi=_with(_XCIT, 'SimA without local patch interaction', options=dict(lpi=False)),
 )
 """What the papers compare with."""
 BACKBONES.update(COMPARED)
