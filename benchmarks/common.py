@@ -25,8 +25,8 @@ def code_version() -> Tuple[str, str]:
 
 def commit() -> str:
     """The commit that is checked out, ``+`` behind it if files are changed, or ``'unknown'``."""
-    git = subprocess.run(['git', 'describe', '--always', '--abbrev=10', '--dirty=+', '--exclude=*'], cwd=ROOT, text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command = ['git', 'describe', '--always', '--abbrev=10', '--dirty=+', '--exclude=*']
+    git = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return git.stdout.strip() or 'unknown'
 
 
@@ -34,8 +34,14 @@ def processor(device: str = 'cpu') -> str:
     """Name of the processor, or of the GPU."""
     if device != 'cpu':
         return torch.cuda.get_device_name()
-    found = re.search(r'model name\s*: (.*)', Path('/proc/cpuinfo').read_text()) if platform.system() == 'Linux' else None
+    info = Path('/proc/cpuinfo')
+    found = re.search(r'model name\s*: (.*)', info.read_text() if info.exists() else '')
     return found[1] if found else platform.processor()
+
+
+def read_table(file: Path) -> pd.DataFrame:
+    """Reads a CSV file; hashes and versions stay text, whatever number they look like."""
+    return pd.read_csv(file, dtype=dict.fromkeys(('code', 'commit', 'machine', 'torch', 'weights_hash'), str))
 
 
 def write_table(table: pd.DataFrame, file: Path) -> None:

@@ -77,7 +77,8 @@ CONTENDERS: Dict[str, Contender] = dict(
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', norm=False),
     soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small'),
     soft_norm_small_7x7=_soft('SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck_size=7),
-    soft_small_published=_soft('SOFT-Small as published', 'small', 'pvt_small', norm=False, type=PublishedSOFTAttention),
+    soft_small_published=_soft(
+        'SOFT-Small as published', 'small', 'pvt_small', norm=False, type=PublishedSOFTAttention),
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny'),
     sima_xcit_small=Contender('SimA-XCiT-S12/16',
                               dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'),
@@ -109,7 +110,8 @@ def contender(name: str) -> Contender:
     for path, value in (option.split('=', 1) for option in options):
         cfg = Config(dict(backbone=found.backbone))
         cfg.merge_from_dict({f'backbone.{path}': DictAction._parse_iterable(value)})
-        found = found._replace(label=f'{found.label}, {path.rpartition(".")[2]}={value}', backbone=cfg.backbone.to_dict())
+        label = f'{found.label}, {path.rpartition(".")[2]}={value}'
+        found = found._replace(label=label, backbone=cfg.backbone.to_dict())
     return found
 
 

@@ -1,7 +1,7 @@
 """Everything to find out on a machine with a GPU, as one command: ``make gpu``.
 
-Tests marked ``cuda``, accuracy of the networks there, and time and memory of the contenders in each arithmetic, eager and
-compiled. Interrupted, or out of time, the same command goes on.
+Tests marked ``cuda``, accuracy of the networks, and time and memory of the contenders, in each arithmetic.
+Interrupted, or out of time, the same command goes on.
 """
 import argparse
 import subprocess
@@ -45,7 +45,7 @@ def parity(models: Sequence[str], device: str, dtypes: Sequence[str], size: Tupl
 
 
 def run(device: str, quick: bool, minutes: float, out_dir: Path) -> Path:
-    """Runs all parts, writes ``gpu.md`` and ``gpu.csv``, and returns the page; no measurement starts after ``minutes``."""
+    """Runs all parts and writes ``gpu.md``, which it returns, and ``gpu.csv``; nothing starts after ``minutes``."""
     dtypes = [dtype for dtype in DTYPES if device == 'cuda' or dtype != 'tf32']
     check_device(device, dtypes)
     models, sizes, end = QUICK_MODELS if quick else MODELS, QUICK_SIZES if quick else SIZES, time.time() + 60 * minutes
@@ -70,7 +70,8 @@ def run(device: str, quick: bool, minutes: float, out_dir: Path) -> Path:
             title = f'{dtype}, {"compiled" if compiled else "eager"}'
             for size in sizes:
                 if time.time() < end:
-                    runs = run_benchmark(models, [size], [False, True], out_dir / 'runs.csv', settings, rounds=1 if quick else 3)
+                    rounds = 1 if quick else 3
+                    runs = run_benchmark(models, [size], [False, True], out_dir / 'runs.csv', settings, rounds)
                     tables.append(runs.assign(part=title))
             for backward in (False, True):
                 chosen = [table[table.backward == backward] for table in tables if (table.part == title).all()]

@@ -1,4 +1,4 @@
-"""Looks into attentions by forward hooks: queries, keys, values, their product, SOFT's matrices; or switches them off."""
+"""Forward hooks that look into attentions (queries, keys, values, products, SOFT's matrices) or switch them off."""
 import re
 from contextlib import ExitStack, contextmanager
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
@@ -82,8 +82,9 @@ def products(network: nn.Module, image: Tensor, kind: Type[Attention] = Attentio
                     _product(module, number, args[1], parts)))
         network(image)
     if not found:
-        raise UsageError(f'{type(network).__name__} has no {kind.__name__}{f" in stage {stage}" if stage else ""}, which '
-                         'this measurement needs; give the config of a network that has one.')
+        where = f' in stage {stage}' if stage else ''
+        raise UsageError(f'{type(network).__name__} has no {kind.__name__}{where}, which this measurement needs; give '
+                         'the config of a network that has one.')
     return found
 
 

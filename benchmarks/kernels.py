@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from .common import code_version, write_table
+from .common import code_version, read_table, write_table
 from .contenders import IMAGES, build_contender, contender
 from .inside import inverted_matrices
 
@@ -27,7 +27,7 @@ def look_at_kernels(models: Sequence[str], size: Size, file: Path, checkpoint: O
         DataFrame: A row for each model, weights and image.
     """
     (code, _), name = code_version(), f'{size[0]}×{size[1]}'
-    known = pd.read_csv(file).to_dict('records') if file.exists() else []
+    known = read_table(file).to_dict('records') if file.exists() else []
     done = {(row['code'], row['size'], row['model'], row['weights'], row['image']): row for row in known}
     rows = []
     for model in models:

@@ -14,7 +14,7 @@ import torch
 from rich.progress import Progress
 
 from mmsoft.utils import UsageError
-from .common import ROOT, code_version, processor, write_table
+from .common import ROOT, code_version, processor, read_table, write_table
 from .contenders import CONTENDERS, contender
 from .kernels import look_at_kernels
 from .speed_report import write_report
@@ -60,14 +60,15 @@ def run_benchmark(models: Sequence[str],
         DataFrame: The runs that were asked for: :data:`KEY`, ``commit``, ``round``, ``seconds``, ``memory`` (peak
         bytes above weights and image, NaN except in the first round), and a ``note`` if it failed.
     """
-    known = pd.read_csv(file, keep_default_na=False, na_values=['']) if file.exists() else pd.DataFrame(columns=KEY)
+    known = read_table(file) if file.exists() else pd.DataFrame(columns=KEY)
+    if not {*KEY} <= {*known.columns}:
+        raise UsageError(f'{file} is of an older version of this tool; move it away or choose another --out-dir.')
     code, commit_ = code_version()
     common = dict(settings._asdict(), code=code, machine=processor(settings.device), torch=torch.__version__)
     digest = hashlib.sha1(Path(checkpoint).read_bytes()).hexdigest()[:10] if checkpoint else ''
     allocators = ALLOCATORS if settings.device == 'cpu' else ['glibc']
     columns = [*KEY, 'round']
-    done = {row: values for row, values in zip(zip(*(known.get(name, pd.Series(dtype=object)).astype(str)
-                                                     for name in columns)), known.to_dict('records'))}
+    done = {tuple(str(row[name]) for name in columns): row for row in known.to_dict('records')}
     rows, slow = [], set()
     groups = list(itertools.product(sorted(sizes, key=lambda size: size[0] * size[1]), passes))
     with Workers(settings) as workers, Progress(disable=not sys.stderr.isatty()) as progress:
@@ -91,7 +92,7 @@ def run_benchmark(models: Sequence[str],
                         slow.add(who)
             progress.advance(task, _work(((height, width), backward)))
             if fresh:
-                known = pd.concat([known, pd.DataFrame(fresh)], ignore_index=True) if len(known) else pd.DataFrame(fresh)
+                known = pd.concat([known, pd.DataFrame(fresh)]) if len(known) else pd.DataFrame(fresh)
                 write_table(known, file)
     return pd.DataFrame(rows)
 
@@ -107,8 +108,8 @@ class Workers:
         """``seconds``, ``memory`` and ``note`` of one run. An error of the code ends the benchmark."""
         key = case.model, allocator
         if key not in self.processes:
-            env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]),
-                       **ALLOCATORS[allocator])
+            env = {name: value for name, value in os.environ.items() if not name.startswith('MALLOC_')}
+            env.update(ALLOCATORS[allocator], PYTHONPATH=os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')]))
             self.processes[key] = subprocess.Popen([sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker'], env=env,
                                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         process, answer = self.processes[key], ''
@@ -177,7 +178,8 @@ def parse_args(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
 
 
 def run(models: Sequence[str], sizes: Sequence[Size], passes: Sequence[str], spectrum: Size, checkpoint: Optional[str],
-        rounds: int, patience: float, out_dir: Path, publish: bool = False, docs: Path = ROOT / 'docs', **settings) -> Path:
+        rounds: int, patience: float, out_dir: Path, publish: bool = False, docs: Path = ROOT / 'docs',
+        **settings) -> Path:
     """Measures and writes the report, see :func:`run_benchmark`; the options are those of the command line.
 
     Raises:

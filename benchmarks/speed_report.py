@@ -29,10 +29,11 @@ def write_report(runs: pd.DataFrame, kernels: pd.DataFrame, out_dir: Path) -> Pa
     (out_dir / 'environment.txt').write_text(get_pretty_env_info())
     one = runs.iloc[0]
     parts = [
-        '# Backbones side by side', f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, '
-        f'torch {one.torch}{", compiled" * bool(one["compile"])}, commit {one.commit}; see environment.txt. Seconds are '
-        'medians of interleaved rounds: the median over weights and images / the worst of them. Memory is the peak above '
-        'weights and image.']
+        '# Backbones side by side',
+        f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
+        f'{", compiled" * bool(one["compile"])}, commit {one.commit}; see environment.txt. Seconds are medians of '
+        'interleaved rounds: the median over weights and images / the worst of them. Memory is the peak above weights '
+        'and image.']
     for backward, title in TITLES.items():
         chosen = runs[runs.backward == backward]
         parts += [f'## {title}', cost_table(chosen), ratio_table(chosen)] if len(chosen) else []

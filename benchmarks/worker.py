@@ -1,6 +1,6 @@
 """Measures cases one by one: reads a JSON line a case from standard input, and writes a JSON line a result.
 
-A process of its own keeps the memory of one contender apart from all others. Its allocator is chosen by its environment.
+A process of its own keeps the memory of one contender apart from all others. Its environment chooses its allocator.
 """
 import ctypes
 import json

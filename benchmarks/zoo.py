@@ -37,7 +37,7 @@ class Size(NamedTuple):
 
 
 def published_models(model_index: Path) -> Dict[str, dict]:
-    """The metadata of each config in the metafiles of ``model-index.yml``, and its scores by their names as ``Scores``."""
+    """The metadata of each config in the metafiles of ``model-index.yml``, and its scores by name as ``Scores``."""
     models = [model for part in load(str(model_index))['Import']
               for model in load(str(model_index.parent / part))['Models']]
     return {
@@ -104,7 +104,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     return tabulate(rows, header, tablefmt='github', disable_numparse=True)
 
 
-def print_tables(names: List[str], backbones: bool, shape: Optional[Tuple[int, int]], no_flops: bool, scores: bool) -> None:
+def print_tables(names: List[str], backbones: bool, shape: Optional[Tuple[int, int]], no_flops: bool,
+                 scores: bool) -> None:
     """Prints the tables that the command line asks for, and progress on stderr.
 
     Raises:
@@ -148,8 +149,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn, or a config of an '
         'OpenMMLab library, as in mmdet::atss/atss_r50_fpn_1x_coco.py (default: all of ours)')
     add('--backbones', action='store_true', help='classification models only')
-    add('--shape', nargs=2, type=int, metavar=('H', 'W'), help='size of the image (default: as the papers count, 800 1280 '
-        'for detection, 512 512 for segmentation, 224 224 for classification)')
+    add('--shape', nargs=2, type=int, metavar=('H', 'W'), help='size of the image (default: as the papers count, '
+        '800 1280 for detection, 512 512 for segmentation, 224 224 for classification)')
     add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
     add('--scores', action='store_true', help='print the papers\' scores instead')
     print_tables(**vars(parser.parse_args(arguments)))

@@ -1,7 +1,7 @@
 """Trains rows of small networks on the synthetic shapes data set, several at once: ``tools/evidence.py``.
 
-``rows`` says what is trained, ``recipe`` makes a config of it, ``training`` trains and scores one network, and ``store``
-keeps the results and makes the tables of the pages.
+``rows`` says what is trained, ``recipe`` makes a config of it, ``training`` trains and scores one network, and
+``store`` keeps the results and makes the tables of the pages.
 """
 import argparse
 import json
@@ -30,8 +30,9 @@ def list_rows() -> None:
         print(f'{name:32} {row.title}: {" beside ".join(row.networks)}, {length} iterations')
 
 
-def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', seeds: Sequence[int] = (0, ), jobs: int = 1,
-             iterations: Optional[int] = None, publish: bool = False, docs: Path = ROOT / 'docs') -> None:
+def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', seeds: Sequence[int] = (0, ),
+             jobs: int = 1, iterations: Optional[int] = None, publish: bool = False,
+             docs: Path = ROOT / 'docs') -> None:
     """Trains and scores rows, and prints their table.
 
     What is done stays done, and what was interrupted goes on from its last checkpoint. To train a network again, delete
@@ -55,7 +56,8 @@ def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', se
     lengths = {run: iterations or METHODS[run.method].iterations for seed in seeds for run in runs(rows, seed)}
     root = str(ensure_shapes(Path(work_dir, 'shapes'), **SHAPES))
     failed = train_all(lengths, root, Path(work_dir), jobs)
-    found = [json.loads(Path(work_dir, run.name, RESULT).read_text()) for run in lengths if _is_done(Path(work_dir), run)]
+    done = [run for run in lengths if _is_done(Path(work_dir), run)]
+    found = [json.loads(Path(work_dir, run.name, RESULT).read_text()) for run in done]
     results = Store(chance(root), found)
     print(results.table(rows), flush=True)
     others = sorted({one['commit'] for one in found} - {commit()})
@@ -81,8 +83,8 @@ def train_all(lengths: Dict[Run, int], root: str, work_dir: Path, jobs: int) -> 
     work = {run: METHODS[run.method].cost * length for run, length in lengths.items()}
     todo = [run for run in lengths if not _is_done(work_dir, run)]
     done, began, processes = 0., time.time(), set()
-    print(f'{len(todo)} of {len(lengths)} trainings to do, about {sum(map(work.get, todo)) / 60:.0f} minutes of one core',
-          flush=True)
+    minutes = sum(map(work.get, todo)) / 60
+    print(f'{len(todo)} of {len(lengths)} trainings to do, about {minutes:.0f} minutes of one core', flush=True)
 
     def train(run: Run) -> None:
         folder = work_dir / run.name
@@ -106,8 +108,8 @@ def train_all(lengths: Dict[Run, int], root: str, work_dir: Path, jobs: int) -> 
                 future.result()
                 done += work[run]
                 left = (sum(map(work.get, todo)) - done) / done * (time.time() - began) / 60
-                print(f'[about {left:.0f} minutes left] {run.name} {"is done" if _is_done(work_dir, run) else "failed"}',
-                      flush=True)
+                outcome = 'is done' if _is_done(work_dir, run) else 'failed'
+                print(f'[about {left:.0f} minutes left] {run.name} {outcome}', flush=True)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:

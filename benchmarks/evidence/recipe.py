@@ -147,6 +147,7 @@ def _training(lr: float, iterations: int, seed: int) -> Dict[str, Any]:
         ],
         default_hooks=dict(
             logger=dict(type='LoggerHook', interval=min(10, iterations), log_metric_by_epoch=False),
-            checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=min(50, iterations // 2), max_keep_ckpts=1)),
+            checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=min(50, iterations // 2),
+                            max_keep_ckpts=1)),
         log_processor=dict(by_epoch=False, window_size=10),
         randomness=dict(seed=seed))

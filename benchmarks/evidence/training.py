@@ -1,4 +1,4 @@
-"""Trains one network, or goes on where it was stopped, scores it with and without attention, and writes ``result.json``.
+"""Trains one network, or goes on where it was stopped, and writes its scores with and without attention.
 
     python -m benchmarks.evidence.training METHOD BACKBONE SEED SHAPES WORK_DIR ITERATIONS
 """
@@ -67,8 +67,8 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> None:
     seconds = clock.seconds()
 
     def scores() -> Dict[str, float]:
-        names = SCORES[cfg.default_scope]  # mmseg and mmpretrain count in percent
-        return {names[key]: value if value <= 1 else value / 100 for key, value in runner.test().items() if key in names}
+        names, found = SCORES[cfg.default_scope], runner.test()  # mmseg and mmpretrain count in percent
+        return {names[key]: value if value <= 1 else value / 100 for key, value in found.items() if key in names}
 
     whole, control = scores(), None
     with without_attention(runner.model.backbone) as switched_off:
@@ -101,7 +101,8 @@ def norms(backbone: nn.Module, root: str) -> Optional[Dict[int, List[float]]]:
     backbone = copy.deepcopy(backbone).double().eval()
     for side in SIDES:
         scenes = [mmcv.imresize(mmcv.imread(str(path), channel_order='rgb'), (side, side)) for path in paths]
-        found[side] = attention_norms(backbone, torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).double() / 57.5 - 2)
+        images = torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).double() / 57.5 - 2
+        found[side] = attention_norms(backbone, images)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Figures of the papers, drawn again: a CSV table that is measured and an image of it for each: ``tools/figures.py``."""
+"""Figures of the papers, drawn again, each an image and the CSV table that it shows: ``tools/figures.py``."""
 import argparse
 from pathlib import Path
 from types import ModuleType

@@ -101,7 +101,8 @@ def _scene(index: int, side: int) -> Image:
             break
     rows, columns = np.nonzero(masks[-1])
     nearest = np.hypot(rows - rows.mean(), columns - columns.mean()).argmin()
-    return Image(f'scene {index}', scene.image[..., ::-1], ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side))
+    focus = ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side)
+    return Image(f'scene {index}', scene.image[..., ::-1], focus)
 
 
 def _read(path: Path, side: int) -> Image:

@@ -41,14 +41,14 @@ def measure(inputs: Inputs) -> pd.DataFrame:
         found = {name: products(network, image.tensor(), KINDS[name])[-1] for name, network in networks.items()}
         for name, (network, part, normalised, _) in MAPS.items():
             product = found[network]
+            values = lengths(getattr(product, part), product.extra, normalised).tolist()
             rows += [dict(image=image.name, map=name, row=token // product.hw[1], column=token % product.hw[1],
-                          length=length)
-                     for token, length in enumerate(lengths(getattr(product, part), product.extra, normalised).tolist())]
+                          length=length) for token, length in enumerate(values)]
     return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
-    """A row for each image, a column for each map, with the spread of the lengths: their standard deviation over their mean."""
+    """A row for each image, a column for each map; the spread is the lengths' standard deviation over their mean."""
     images = inputs.images(SIDE, IMAGES)
     title = f'{TITLE}; grey: minimum of a map, yellow: maximum; spread: standard deviation / mean'
     figure, panels = new_figure(len(images), 1 + len(MAPS), 2.2, 2.4, f'{title}\n{inputs.weights(*KINDS)}')

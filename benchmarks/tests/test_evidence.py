@@ -128,11 +128,10 @@ def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
     page = tmp_path / 'evidence.md'
     text = 'By hand.\n<!-- evidence classify_soft_linformer -->\nold\n<!-- end -->\nBy hand, too.\n'
     page.write_text(text)
-    first = Store({'top-1': .1}, [record('classifier', 'soft_linformer', seed, {'top-1': .5}, **{'top-1': .8 + seed / 10})
-                                  for seed in (0, 1)])
-    first.publish(tmp_path)
-    Store({}, [record('classifier', 'soft_linformer', 0, {'top-1': .3}, **{'top-1': .7})]).merge(Store())
-    again = Store.load(tmp_path).merge(Store({}, [record('classifier', 'soft_linformer', 0, {'top-1': .3}, **{'top-1': .7})]))
+    run = 'classifier', 'soft_linformer'
+    records = [record(*run, seed, {'top-1': .5}, **{'top-1': .8 + seed / 10}) for seed in (0, 1)]
+    Store({'top-1': .1}, records).publish(tmp_path)
+    again = Store.load(tmp_path).merge(Store({}, [record(*run, 0, {'top-1': .3}, **{'top-1': .7})]))
     again.publish(tmp_path)
     lines = page.read_text().splitlines()
     assert lines[0] == 'By hand.' and lines[-1] == 'By hand, too.' and 'old' not in lines

@@ -70,7 +70,8 @@ def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatc
     for other in (dict(models=['pvt_tiny']), dict(sizes=[(64, 96)]), dict(passes=[True]),
                   dict(settings=Settings(dtype='bfloat16')), dict(settings=Settings(batch=2)), dict(rounds=2)):
         before = len(answers)
-        assert len(run_benchmark(**dict(same, **other))) == (cases if 'models' not in other else 2) * other.get('rounds', 1)
+        expected = (cases if 'models' not in other else 2) * other.get('rounds', 1)
+        assert len(run_benchmark(**dict(same, **other))) == expected
         assert len(answers) > before, other
     before = len(answers)
     weights.write_bytes(b'2')
@@ -78,6 +79,9 @@ def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatc
     assert len(answers) == before + 4  # of this file alone, two images and two allocators
     monkeypatch.setattr(speed, 'code_version', lambda: ('other', 'commit'))
     assert len(run_benchmark(**same)) == cases and len(answers) == before + 4 + cases
+    pd.DataFrame([dict(model='soft_tiny', seconds=1.)]).to_csv(file)
+    with pytest.raises(UsageError, match='older version'):
+        run_benchmark(**same)
 
 
 def test_a_failure_and_a_slow_contender_do_not_end_the_run(tmp_path, answers):
