@@ -122,6 +122,14 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
         visualize(*trained(name), str(pictures), str(out))
 
 
+def test_the_tool_that_visualizes(trained, pictures, tmp_path):
+    command = [sys.executable, str(ROOT / 'tools/visualize.py'), *trained('soft_tiny_in1k'), str(pictures / 'a.jpg')]
+    run = subprocess.run([*command, '--out-dir', str(tmp_path / 'out'), '--stages', '0', '2'], capture_output=True,
+                         text=True)
+    assert run.returncode == 0, run.stderr
+    assert files(tmp_path / 'out') == ['vis/a.png'] and 'Sheets of 1 of 1 images are in' in run.stdout
+
+
 def test_stages_are_counted_from_0(trained, pictures, tmp_path):
     with pytest.raises(UsageError, match='--stages are from 0 to 3'):
         visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=[0, 4])

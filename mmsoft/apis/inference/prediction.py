@@ -3,7 +3,7 @@ import copy
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 from mmengine.config import Config
@@ -85,7 +85,7 @@ def predict(config: str,
     return broken
 
 
-def name_results(source: str, out_dir: Path) -> 'dict[Path, Path]':
+def name_results(source: str, out_dir: Path) -> Dict[Path, Path]:
     """Images with the names of their results, relative to the folder of results."""
     images = find_images(Path(source), out_dir)
     root = Path(source) if Path(source).is_dir() else Path(source).parent
