@@ -10,7 +10,7 @@ DETECTOR := configs/retinanet_soft_nano_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 
-.PHONY: setup train segment test bench zoo evidence torture figures gpu
+.PHONY: setup train segment test bench zoo evidence torture figures gpu docs
 
 setup:
 	@tools/setup_env.sh
@@ -42,3 +42,14 @@ figures: setup
 
 gpu: setup
 	$(PY) tools/gpu.py $(ARGS)
+
+# In an environment of its own: the site is made from pages and source, and needs no torch.
+DOCS := .venv-docs/bin
+docs: .venv-docs/stamp
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --strict $(ARGS)
+	@echo "The site is in site/index.html."
+
+.venv-docs/stamp: requirements/docs.txt
+	$(or $(PYTHON),python3) -m venv .venv-docs
+	$(DOCS)/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@

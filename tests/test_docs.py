@@ -1,11 +1,19 @@
-"""What the pages say of the package is so."""
+"""Checks that the pages are right: their examples run, their configs train as they say, their links lead somewhere."""
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from mmengine.config import Config
+from mmengine.model import BaseModel
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+from torch import nn
 
 import mmsoft
 import mmsoft.attention
@@ -14,6 +22,177 @@ from mmsoft.registry import MODELS
 
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / 'docs/design.md').read_text()
+CLI = runpy.run_path(str(ROOT / 'docs/generate/cli.py'))
+PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
+
+
+def blocks(language):
+    """(page, number, needs, code) of the code blocks; the comment in front of a block says what it needs to run."""
+    for page in PAGES:
+        pattern = rf'(?:<!-- needs: (.*?) -->\n)?```{language}\n(.*?)```'
+        for number, (needs, code) in enumerate(re.findall(pattern, page.read_text(), re.S)):
+            yield page, number, needs, code
+
+
+def programs():
+    """Python blocks that are programs; other blocks are configs or parts of them."""
+    for page, number, needs, code in blocks('python'):
+        if re.search(r'^(?:import|from) ', code, re.M) and not needs:
+            yield pytest.param(code, id=f'{page.stem}-{number}')
+
+
+# What examples with libraries that setup keeps apart lead to.
+RESULTS = dict(
+    transformers='[tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]',
+    segmentation_models_pytorch='scores.shape == (1, 3, 64, 64)')
+
+
+@pytest.mark.parametrize('code', list(programs()))
+def test_programs_run(code):
+    if 'timm' in code:
+        pytest.importorskip('timm')
+    other = re.search(fr'^(?:import|from) ({"|".join(RESULTS)})', code, re.M)
+    if other:
+        folders = [str(ROOT), str(Path(sys.prefix, 'examples'))]
+        installed = f'from importlib.util import find_spec as find\nif not find("{other[1]}"): raise SystemExit("skip")\n'
+        run = subprocess.run([sys.executable, '-c', f'{installed}{code}\nassert {RESULTS[other[1]]}'], text=True,
+                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(folders)), stderr=subprocess.PIPE)
+        if run.stderr.strip() == 'skip':
+            pytest.skip(f'{other[1]} is not installed; tools/setup_env.sh does so')
+        assert run.returncode == 0, run.stderr
+    else:
+        before = set(MODELS.module_dict)
+        try:
+            exec(code, {})
+        finally:
+            for name in set(MODELS.module_dict) - before:
+                MODELS.module_dict.pop(name)
+
+
+# The highest learning rate of each config on a page, as the page states it.
+SCHEDULES = dict(
+    README=[1e-4], use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3], training=[1e-4, 6e-5], logging=[1e-4] * 3,
+    own_data=[1e-4, 6e-5], reliability=[1e-4], pretrained_weights=[1e-4])
+
+
+def configs():
+    """(code, learning rate) of the config blocks."""
+    codes = {}
+    for page, _, _, code in blocks('python'):
+        if code.startswith('_base_ = '):
+            codes.setdefault(page.stem, []).append(code)
+    assert {page: len(each) for page, each in codes.items()} == {page: len(each) for page, each in SCHEDULES.items()}
+    for page, each in codes.items():
+        for number, (code, rate) in enumerate(zip(each, SCHEDULES[page])):
+            yield pytest.param(code, rate, id=f'{page}-{number}')
+
+
+def load(code, folder):
+    """A page's config, read where the repository's configs are in ``configs``, as in the repository's root."""
+    (folder / 'configs').symlink_to(ROOT / 'configs')
+    (folder / 'example.py').write_text(code)
+    return Config.fromfile(folder / 'example.py')
+
+
+class Toy(BaseModel):
+    """A model of one parameter, because a schedule does not depend on the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs, mode):
+        return {}
+
+
+def learning_rates(cfg, folder, iterations=100):
+    """The learning rate of every iteration, in epochs of ``iterations``; schedules that count iterations are shortened."""
+    by_iteration = cfg.train_cfg.get('by_epoch') is False or cfg.train_cfg.get('type') == 'IterBasedTrainLoop'
+    train_cfg = dict(by_epoch=not by_iteration)
+    schedulers = [dict(scheduler) for scheduler in cfg.param_scheduler]
+    if by_iteration:
+        train_cfg['max_iters'] = cfg.train_cfg.max_iters // 100
+    else:
+        train_cfg['max_epochs'] = cfg.train_cfg.max_epochs
+    for scheduler in schedulers:
+        if not scheduler.get('by_epoch', True):
+            for key in ('begin', 'end'):
+                if key in scheduler:
+                    scheduler[key] //= 100 if by_iteration else 5
+    runner = Runner(
+        model=Toy(), work_dir=str(folder), train_cfg=train_cfg, log_level='ERROR', default_scope='mmengine',
+        train_dataloader=torch.utils.data.DataLoader(range(iterations)),
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=cfg.optim_wrapper.optimizer.lr)))
+    runner._train_loop = runner.build_train_loop(train_cfg)
+    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    built = runner.build_param_scheduler(schedulers)
+    rates = []
+    for epoch in range(1 if by_iteration else train_cfg['max_epochs']):
+        for _ in range(train_cfg.get('max_iters', iterations)):
+            rates.append(runner.optim_wrapper.get_lr()['lr'][0])
+            runner.optim_wrapper.optimizer.step()
+            for scheduler in built:
+                if not scheduler.by_epoch:
+                    scheduler.step()
+        for scheduler in built:
+            if scheduler.by_epoch:
+                scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize('code, rate', list(configs()))
+def test_configs_train_as_the_page_says(code, rate, tmp_path):
+    pytest.importorskip('mmdet')
+    cfg = load(code, tmp_path)
+    rates = learning_rates(cfg, tmp_path)
+    highest = max(rates)
+    top = rates.index(highest)
+    assert highest == pytest.approx(rate, rel=0.02)
+    assert top < len(rates) / 10, 'a long warm-up'
+    assert all(b <= a * (1 + 1e-6) for a, b in zip(rates[top:], rates[top + 1:])), 'the rate rises after its warm-up'
+    assert rates[-1] < highest / 10, 'the rate does not decay'
+    if "'configs/" in code.splitlines()[0]:
+        assert 'mmsoft.WholeCheckpointsHook' in [hook['type'] for hook in cfg.custom_hooks], "the base's hooks are lost"
+    init_default_scope(cfg.get('default_scope', 'mmpretrain'))
+    model = MODELS.build(cfg.model)
+    assert type(model.backbone).__module__.startswith('mmsoft')
+
+
+def commands():
+    """Lines of the shell blocks that call a tool of ours, and their arguments."""
+    for page, _, _, code in blocks('shell'):
+        for line in code.replace('\\\n', ' ').splitlines():
+            words = shlex.split(line, comments=True)
+            for number, word in enumerate(words):
+                if re.fullmatch(r'tools/(?!torture)\w+\.py', word):
+                    yield pytest.param(ROOT / word, words[number + 1:], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                elif re.fullmatch(r'tools/dist_(train|test)\.sh', word):
+                    extra = 2 if 'train' in word else 3
+                    config, rest = words[number + 1], words[number + extra + 1:]
+                    tool = ROOT / word.replace('dist_', '').replace('.sh', '.py')
+                    yield pytest.param(tool, [config, *words[number + 2:number + extra], *rest],
+                                       id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+
+
+@pytest.mark.parametrize('tool, arguments', list(commands()))
+def test_commands_have_arguments_that_their_tools_take(tool, arguments):
+    CLI['parser_of'](tool, arguments)
+    for argument in arguments:
+        if argument.startswith('configs/') and argument.endswith('.py'):
+            assert (ROOT / argument).exists(), argument
+
+
+def test_shell_blocks_run_or_say_what_they_need():
+    targets = set(re.findall(r'^([a-z]+):', (ROOT / 'Makefile').read_text(), re.M))
+    for page, _, needs, code in blocks('shell'):
+        assert set(re.findall(r'^make (\w+)', code, re.M)) <= targets, page.name
+        if not needs and page.name != 'README.md':
+            subprocess.run(['bash', '-euc', code], cwd=ROOT, check=True,
+                           env=dict(os.environ, PYTHONPATH=str(ROOT), PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}'))
+
+
+def test_the_command_line_page_is_that_of_the_parsers():
+    assert CLI['PAGE'].read_text() == CLI['page'](), 'run: python docs/generate/cli.py'
 
 
 def test_every_folder_is_explained():
@@ -23,7 +202,7 @@ def test_every_folder_is_explained():
     assert folders == set(re.findall(r'`(\w+)/`', table)) - {'mmsoft'}
     for row in table.splitlines():
         named = re.findall(r'`(\w+)/`', row)[:1]
-        assert all((package / named[0] / file).exists() for file in re.findall(r'`(\w+\.py)`', row))
+        assert all((package / named[0] / file).exists() for file in re.findall(r'`(\w+\.py)`', row)), row
 
 
 def test_every_attention_is_named():
@@ -32,48 +211,38 @@ def test_every_attention_is_named():
     assert public - protocol <= set(re.findall(r'\w+Attention', DESIGN))
 
 
-def test_the_new_attention_works_as_written():
+def test_the_new_attention_works_in_every_backbone():
     code = re.search(r'## A new attention.*?```python\n(.*?)```', DESIGN, re.S).group(1)
     try:
         exec(code, {})
-        for body in (SOFT, SimADeiT, SimAXCiT, SimACvT):
-            assert any(type(module).__name__ == 'MeanAttention' for module in body(
-                attention=dict(type='MeanAttention')).modules())
+        for backbone, arch in ((SOFT, 'tiny'), (SimADeiT, 'small'), (SimAXCiT, 'tiny-12-p16'), (SimACvT, '13')):
+            modules = backbone(arch, attention=dict(type='MeanAttention')).modules()
+            assert any(type(module).__name__ == 'MeanAttention' for module in modules)
     finally:
         MODELS.module_dict.pop('MeanAttention', None)
 
 
-# What examples with libraries that setup keeps apart lead to.
-RESULTS = dict(
-    transformers='[tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]',
-    segmentation_models_pytorch='scores.shape == (1, 3, 64, 64)')
-
-
-def python_blocks(page):
-    """The programs of a page, each with the library of :data:`RESULTS` that it imports, if any."""
-    for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / page).read_text(), re.S):
-        if 'import' in code:
-            other = re.search(fr'^(?:import|from) ({"|".join(RESULTS)})', code, re.M)
-            yield pytest.param(code, other and other.group(1), id=code.split('\n\n')[0].splitlines()[-1])
-
-
-@pytest.mark.parametrize('code, other', list(python_blocks('use_in_your_project.md')))
-def test_examples_run(code, other):
-    if 'timm' in code:
-        pytest.importorskip('timm')
-    if other:
-        folders = [str(ROOT), str(Path(sys.prefix, 'examples'))]
-        installed = f'from importlib.util import find_spec as find\nif not find("{other}"): raise SystemExit("skip")\n'
-        run = subprocess.run([sys.executable, '-c', f'{installed}{code}\nassert {RESULTS[other]}'], text=True,
-                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(folders)), stderr=subprocess.PIPE)
-        if run.stderr.strip() == 'skip':
-            pytest.skip(f'{other} is not installed; tools/setup_env.sh does so')
-        assert run.returncode == 0, run.stderr
-    else:
-        exec(code, {})
-
-
 def test_links_lead_somewhere():
-    for page in (ROOT / 'README.md', *(ROOT / 'docs').glob('*.md')):
+    for page in (*PAGES, ROOT / 'CHANGELOG.md'):
         for target in re.findall(r'\]\(([^)#\s]+)', page.read_text()):
             assert '://' in target or (page.parent / target).exists(), f'{page.name}: {target}'
+
+
+# Words that the pages avoid, and what to write instead; see CONTRIBUTING.md, Style.
+AVOIDED = {
+    r'\bpictures?\b': 'image', r'\bbod(y|ies)\b': 'backbone, architecture', r"\b(the|our|a) hosts?\b|host's": 'OpenMMLab libraries',
+    r'\bstrangers?\b': 'untrusted checkpoint', r'\bmend(s|ed)?\b': 'fix', r'\b(seen to pass|held to)\b': 'tested',
+    r'\bdoors?\b': 'entry point', r'\bcompanions?\b': 'other images of the batch', r'\btaps\b': 'output indices',
+    r'\blandmarks?\b': 'bottleneck tokens', r'\bone sentence\b': 'error message', r'\bthe shapes\b(?! of)': 'synthetic shapes data set',
+    r'(?m)^\W*Who \w+ ': 'If you …', r'\b(drawn|made|compiled) anew\b': 'again', r'\b(explained|worth it) (is|are)\b': 'subject first'}
+QUOTED = {('papers', 'landmark'), ('study', 'landmark')}  # of Nyströmformer, and of the papers
+
+
+def test_pages_are_in_plain_english():
+    found = []
+    for page in set(PAGES) - {CLI['PAGE']}:
+        text = re.sub(r'<!-- campaign.*?/campaign -->|```.*?```|`[^`]*`|https?://\S+', '', page.read_text(), flags=re.S)
+        found += [f'{page.name}: {match[0].strip()!r}, better: {better}' for word, better in AVOIDED.items()
+                  for match in re.finditer(word, text, re.I)
+                  if (page.stem, match[0].lower().rstrip('s')) not in QUOTED]
+    assert not found

@@ -2,7 +2,7 @@
 
     tools/torture.py killed disks --minutes 30
 
-Finished rounds are not repeated; --publish writes the table of docs/reliability.md. Options of pytest come after the
+Finished rounds are not repeated; --publish writes the table of docs/fault_injection.md. Options of pytest come after the
 words, such as -x, --rounds 3, --torture-seed 1.
 """
 import sys

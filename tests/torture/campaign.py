@@ -1,4 +1,4 @@
-"""The records of the campaign, and the table in docs/reliability.md that is made of them."""
+"""The records of the campaign, and the table in docs/fault_injection.md that is made of them."""
 import json
 import re
 

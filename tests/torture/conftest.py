@@ -2,7 +2,7 @@
 
     @pytest.mark.rounds(2, 30)
     def test_something_terrible(trial):
-        '''What is done to the poor thing, as it stands in docs/reliability.md.'''
+        '''What is done to the poor thing, as it stands in docs/fault_injection.md.'''
         where = trial.random.integers(100)
         trial.note(where=int(where))
 
@@ -47,7 +47,7 @@ def pytest_addoption(parser):
     group.addoption('--full', action='store_true', help='all rounds of the campaign, recorded; done ones are left out')
     group.addoption('--rounds', type=int, help='so many rounds of each part')
     group.addoption('--torture-seed', type=int, default=0, help='another number: other accidents (default: 0)')
-    group.addoption('--publish', action='store_true', help='write the table of docs/reliability.md from all records')
+    group.addoption('--publish', action='store_true', help='write the table of docs/fault_injection.md from all records')
     group.addoption('--minutes', type=float, help='start no further round after so long')
 
 
@@ -118,7 +118,7 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_sessionfinish(session):
     if option(session.config, 'publish') and RECORDS.exists():
-        campaign.write(RECORDS, ROOT / 'docs/reliability.md')
+        campaign.write(RECORDS, ROOT / 'docs/fault_injection.md')
 
 
 @pytest.fixture
