@@ -12,8 +12,7 @@ from mmengine.runner import Runner
 from benchmarks.evidence.recipe import make_config
 from benchmarks.evidence.rows import Run
 from mmsoft.datasets.demo import with_counts
-from mmsoft.datasets.shapes import METAINFO, ensure_shapes
-from mmsoft.datasets.shapes_formats import INSTANCES
+from mmsoft.datasets.shapes import INSTANCES, METAINFO, ensure_shapes
 
 
 def misread(feats):

@@ -152,8 +152,8 @@ def test_an_unfit_host_is_one_sentence_from_the_tools(tool):
 
 @pytest.mark.parametrize('tool', TOOLS)
 def test_the_tools_hold_no_logic(tool):
-    """What a tool does can be imported, and importing what it needs first cannot fail."""
-    assert len((ROOT / f'tools/{tool}.py').read_text().splitlines()) <= 20
+    """They are command lines of a screen; what a tool does can be imported."""
+    assert len((ROOT / f'tools/{tool}.py').read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize('module', ['mmsoft', 'mmsoft.apis', 'mmsoft.apis.cli'])

@@ -1,7 +1,22 @@
 """Exports a classifier, segmenter or detector whole, to ONNX or as a program of torch.export."""
+import argparse
 import sys
 
-from mmsoft.apis.cli import export
+from mmsoft.apis.cli import command_line
+
+
+def main() -> None:
+    from mmsoft.apis import export
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add('config', help='config file')
+    add('checkpoint', help='weights of the model')
+    add('--to', choices=['onnx', 'torch'], default='onnx', help='format (default: onnx)')
+    add('--out', required=True, help='file to write, .onnx or .pt2')
+    add('--size', metavar='HxW', help='the one size of images to take (default: any)')
+    add('--force', action='store_true', help='replace OUT if it exists')
+    print(export(**vars(parser.parse_args())))
+
 
 if __name__ == '__main__':
-    sys.exit(export())
+    sys.exit(command_line(main))

@@ -1,7 +1,31 @@
-"""Predicts what is in pictures, and draws it: boxes, masks, semantic segmentation or classes."""
+"""Predicts what is in images, and draws it: boxes, masks, semantic segmentation or classes."""
+import argparse
+import signal
 import sys
 
-from mmsoft.apis.cli import predict
+from mmsoft.apis.cli import command_line
+
+
+def main() -> bool:
+    from mmsoft.apis import predict
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add('config', help='config file')
+    add('checkpoint', help='weights of the model')
+    add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
+    add('--out-dir', required=True, help='folder for the results; nothing there is overwritten')
+    add('--device', help='cpu, cuda:0, … (default: the best there is)')
+    add('--batch-size', type=int, default=1, help='maximum number of images to predict at once (default: 1)')
+    add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')
+    add('--opacity', type=float, help="of what is drawn, 0 to 1 (default: the OpenMMLab library's)")
+    add('--palette', help='coco, voc, citys or random for detection; a data set such as ade20k for segmentation '
+        "(default: the model's)")
+    add('--save-pred', action='store_true', help='also save COCO results, label maps or classes')
+    add('--slide', action='store_true', help='slide a segmenter over images at their own size')
+    options = vars(parser.parse_args())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to a job's end, too, what was done is saved
+    return bool(predict(**options))
+
 
 if __name__ == '__main__':
-    sys.exit(predict())
+    sys.exit(command_line(main, 'Interrupted; what was done is saved.'))

@@ -1,7 +1,22 @@
 """Evaluates a detector, segmenter or classifier, whichever the config describes."""
 import sys
 
-from mmsoft.apis.cli import test
+from mmsoft.apis.cli import command_line, parse_run, run_parser
+
+
+def main() -> None:
+    from mmsoft.apis import test
+    parser = run_parser(__doc__, demo_data='test on the synthetic shapes data set in data/shapes, as trained')
+    add = parser.add_argument
+    add('checkpoint', help='checkpoint file')
+    add('--out', help='save predictions: to a .pkl file, or label maps of semantic segmentation to a folder')
+    add('--show', action='store_true', help='show predictions in a window')
+    add('--show-dir', help='save images of predictions to this folder; for detection it lies in WORK_DIR/TIMESTAMP')
+    add('--wait-time', type=float, default=2, help='seconds for which the window shows an image')
+    add('--tta', action='store_true', help='merge predictions over several versions of each image (test-time '
+        'augmentation): the tta_pipeline of the config, or a horizontal flip')
+    test(**parse_run(parser))
+
 
 if __name__ == '__main__':
-    sys.exit(test())
+    sys.exit(command_line(main))

@@ -1,7 +1,23 @@
 """Draws what a network sees: its features, and the kernels of SOFT's bottleneck tokens."""
+import argparse
 import sys
 
-from mmsoft.apis.cli import visualize
+from mmsoft.apis.cli import command_line
+
+
+def main() -> bool:
+    from mmsoft.apis import visualize
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add('config', help='config file')
+    add('checkpoint', help='weights of the model')
+    add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
+    add('--out-dir', required=True, help='folder for a sheet of each image; nothing there is overwritten')
+    add('--device', help='cpu, cuda:0, … (default: the best there is)')
+    add('--stages', type=int, nargs='+', metavar='N', help='stages, or blocks of a backbone of one stride, from 0 '
+        '(default: all stages, or four blocks)')
+    return bool(visualize(**vars(parser.parse_args())))
+
 
 if __name__ == '__main__':
-    sys.exit(visualize())
+    sys.exit(command_line(main))

@@ -9,8 +9,7 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmsoft.datasets.shapes import CLASSES, STUFF
-from mmsoft.datasets.shapes_formats import INSTANCES, LABELS
+from mmsoft.datasets.shapes import CLASSES, INSTANCES, LABELS, STUFF
 
 
 def chance(root: str) -> Dict[str, float]:

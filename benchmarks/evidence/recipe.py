@@ -5,8 +5,7 @@ from typing import Any, Dict, List, Optional
 from mmengine.config import Config
 from mmengine.runner import find_latest_checkpoint
 
-from mmsoft.datasets.shapes import CLASSES, STUFF, shapes_dataset
-from mmsoft.datasets.shapes_formats import INSTANCES
+from mmsoft.datasets.shapes import CLASSES, INSTANCES, STUFF, shapes_dataset
 from mmsoft.utils.config import load_config, map_dicts
 from ..common import ROOT
 from .backbones import BACKBONES, Backbone

@@ -19,7 +19,7 @@ from mmengine.runner import Runner
 from torch import nn
 
 from mmsoft.attention import SOFTAttention
-from mmsoft.datasets.shapes_formats import IMAGES
+from mmsoft.datasets.shapes import IMAGES
 from mmsoft.utils.files import atomic_write
 from ..common import commit
 from ..inside import attention_norms, without_attention

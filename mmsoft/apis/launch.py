@@ -1,4 +1,4 @@
-"""Trains and tests a config of any of the three hosts, as the command lines in tools/ do."""
+"""Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 import time
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -6,27 +6,26 @@ from typing import Any, Dict, Optional
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
+from mmengine.dist import broadcast_object_list, init_dist, is_distributed, is_main_process
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..checkpoint import check_model
 from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
-from .annotations import check_annotations
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import check_checkpoint, check_data, check_pretrained, explained
+from .preflight import (CheckHook, check_checkpoint, check_data, check_failed_data, check_operators, check_pretrained,
+                        explained)
 from .work_dir import alone_in
 
 Options = Optional[Dict[str, Any]]
 HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 'mIoU', 'aAcc': 'pixel accuracy'}
-"""What the showcase prints of a host's scores, and how its users call it."""
+"""Scores that the showcase prints, and their usual names."""
 
 
-@explained
 def train(config: str,
           work_dir: Optional[str] = None,
           amp: bool = False,
@@ -43,37 +42,39 @@ def train(config: str,
         work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
         amp: Whether to compute in half precision: bfloat16 on CPUs and GPUs that have it, float16 on others.
         auto_scale_lr: Whether to scale the learning rate with the batch size.
-        resume: A checkpoint to go on from, or ``'auto'`` for the latest of the work directory, if there is one.
+        resume: A checkpoint to resume from, or ``'auto'`` for the latest of the work directory, if there is one.
         cfg_options: Settings by dotted keys that override all others.
         launcher: How the processes of distributed training were started: none, pytorch, slurm or mpi.
-        demo_data: Whether to train on the generated shapes instead of the config's data.
+        demo_data: Whether to train on the synthetic shapes data set instead of the config's data.
         from_scratch: Whether to start from random weights instead of the config's pretrained ones.
 
     Raises:
-        UsageError: If files are missing or options do not fit, before any model is built.
+        UsageError: If files are missing, or if the config does not fit its data or cannot be built.
     """
-    cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'train_dataloader', 'val_dataloader')
-    if from_scratch:
-        cfg = without_pretrained(cfg)
-    if auto_scale_lr:
-        if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
-            raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size that '
-                             'its learning rate is meant for.')
-        cfg.auto_scale_lr.enable = True
-    if amp:
-        _enable_amp(cfg)
-    if resume:
-        _resume(cfg, resume)
-    check_pretrained(cfg)
-    _read_data(cfg, 'train_dataloader', 'val_dataloader')
-    with alone_in(cfg.work_dir, launcher):
-        runner = _runner(cfg)
-        if cfg.get('load_from') and Path(cfg.load_from).exists():
-            check_model(runner.model, cfg.load_from, whole=cfg.get('resume', False))
-        runner.train()
+    with explained(config) as hook:
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'train_dataloader', 'val_dataloader')
+        if from_scratch:
+            cfg = without_pretrained(cfg)
+        if auto_scale_lr:
+            if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
+                raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size that its '
+                                 'learning rate is meant for.')
+            cfg.auto_scale_lr.enable = True
+        if amp:
+            _enable_amp(cfg)
+        if get_device() == 'cpu' and type_name(cfg.get('optim_wrapper') or {}) == 'AmpOptimWrapper':
+            _to_bfloat16(cfg.optim_wrapper)
+        check_pretrained(cfg)
+        if resume and resume != 'auto':
+            check_checkpoint(resume)
+        _start_processes(cfg)
+        if resume:
+            _resume(cfg, resume)
+        with alone_in(cfg.work_dir):
+            hook.loaders = [name for name in LOADERS[:2] if cfg.get(name)]
+            _run(cfg, 'train', hook)
 
 
-@explained
 def test(config: str,
          checkpoint: str,
          work_dir: Optional[str] = None,
@@ -93,32 +94,32 @@ def test(config: str,
         work_dir: Where logs go; ``work_dirs/`` and the config's name if None.
         out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
         show: Whether to show the predictions in a window.
-        show_dir: Where to save pictures of the predictions.
-        wait_time: Seconds for which the window shows a picture.
-        tta: Whether to merge predictions over several versions of each picture.
+        show_dir: Where to save images of the predictions.
+        wait_time: Seconds for which the window shows an image.
+        tta: Whether to merge predictions over several versions of each image.
         cfg_options: Settings by dotted keys that override all others.
         launcher: How the processes of distributed testing were started: none, pytorch, slurm or mpi.
-        demo_data: Whether to test on the generated shapes instead of the config's data.
+        demo_data: Whether to test on the synthetic shapes data set instead of the config's data.
 
     Returns:
         Scores by their names.
 
     Raises:
-        UsageError: If files are missing or options do not fit, before any model is built.
+        UsageError: If files are missing, or if the config does not fit its data or checkpoint or cannot be built.
     """
-    check_checkpoint(checkpoint)
-    cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'test_dataloader')
-    cfg.load_from, cfg.resume = checkpoint, False
-    if show or show_dir:
-        draw_predictions(cfg, show, show_dir, wait_time)
-    if tta:
-        augment_test(cfg)
-    if out:
-        save_predictions(cfg, out)
-    _read_data(cfg, 'test_dataloader')
-    runner = _runner(cfg)
-    check_model(runner.model, checkpoint)
-    return runner.test()
+    with explained(config) as hook:
+        check_checkpoint(checkpoint)
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'test_dataloader')
+        cfg.load_from, cfg.resume = checkpoint, False
+        if show or show_dir:
+            draw_predictions(cfg, show, show_dir, wait_time)
+        if tta:
+            augment_test(cfg)
+        if out:
+            save_predictions(cfg, out)
+        _start_processes(cfg)
+        hook.loaders = ['test_dataloader']
+        return _run(cfg, 'test', hook)
 
 
 def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
@@ -158,20 +159,13 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
     if not on_shapes(cfg):
         check_data(cfg, *loaders)
     cfg.launcher = launcher
+    check_operators(cfg)
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
         for loader in filter(None, map(cfg.get, LOADERS)):
             loader.setdefault('pin_memory', True)
             loader.setdefault('collate_fn', dict(type='default_collate'))
     return cfg
-
-
-def _read_data(cfg: Config, *loaders: str) -> None:
-    """Makes sure of the data, after all that is quicker to check."""
-    if on_shapes(cfg):
-        ensure_shapes()
-    else:
-        check_annotations(cfg, *loaders)
 
 
 def _enable_amp(cfg: Config) -> None:
@@ -195,34 +189,16 @@ def _to_bfloat16(wrapper: Config) -> None:
     wrapper.type = 'mmsoft.BFloat16OptimWrapper'
 
 
-def _resume(cfg: Config, resume: str) -> None:
-    if resume == 'auto':
-        resume = latest_checkpoint(cfg.work_dir)
-        if resume is None:
-            print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
-            return
-    else:
-        check_checkpoint(resume, of_training=True)
-    cfg.load_from, cfg.resume = resume, True
-
-
-def _runner(cfg: Config) -> Runner:
-    if get_device() == 'cpu':
-        _fit_to_cpu(cfg)
-    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-
-
-def _fit_to_cpu(cfg: Config) -> None:
-    """Replaces what a CPU cannot do, and what mmengine takes for granted on several processes."""
-    wrapper = cfg.get('optim_wrapper')
-    if wrapper and type_name(wrapper) == 'AmpOptimWrapper':
-        _to_bfloat16(wrapper)
-    if cfg.launcher == 'none':
+def _start_processes(cfg: Config) -> None:
+    """Lets the processes of a launcher find each other, on CPUs too, for which mmengine has no way."""
+    if cfg.launcher == 'none' or is_distributed():
+        return
+    if get_device() != 'cpu':
+        init_dist(cfg.launcher, **cfg.get('env_cfg', {}).get('dist_cfg', {}))
         return
     if cfg.launcher != 'pytorch':
         raise UsageError(f'--launcher {cfg.launcher} needs GPUs, and none is visible; several processes on CPUs are '
                          'started by tools/dist_train.sh.')
-    # mmengine's own start of PyTorch's launcher selects a GPU first.
     torch.distributed.init_process_group('gloo')
     cfg.model_wrapper_cfg = dict(
         type='MMDistributedDataParallel',
@@ -230,3 +206,29 @@ def _fit_to_cpu(cfg: Config) -> None:
         broadcast_buffers=False,
         find_unused_parameters=cfg.get('find_unused_parameters', False))
     cfg.model = map_dicts(cfg.model, lambda part: dict(part, type='BN') if type_name(part) == 'SyncBN' else part)
+
+
+def _resume(cfg: Config, resume: str) -> None:
+    """Has training resume from a checkpoint; the first process chooses the latest one for all."""
+    if resume == 'auto':
+        chosen = [latest_checkpoint(cfg.work_dir) if is_main_process() else None]
+        broadcast_object_list(chosen)
+        resume, = chosen
+        if resume is None:
+            print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
+            return
+    cfg.load_from, cfg.resume = resume, True
+
+
+def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
+    """Builds a runner and calls its method ``work``."""
+    if on_shapes(cfg):
+        ensure_shapes()
+    try:
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+        runner.register_hook(hook)
+        return getattr(runner, work)()
+    except Exception as error:
+        if not hook.built and not isinstance(error, UsageError):
+            check_failed_data(cfg, *hook.loaders)
+        raise

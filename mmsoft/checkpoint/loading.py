@@ -39,18 +39,19 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     print_log(report, logger='current')
 
 
-def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
+def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint: Optional[dict] = None) -> None:
     """Checks that a checkpoint is a model's: the hosts only warn when it is not, and go on from random weights.
 
     Args:
         model (nn.Module): The model, as a host builds it; it may be wrapped.
         filename (str): A checkpoint of it; of a classifier, under published names too.
         whole (bool): Whether all of the model has to be in it, or a part is enough.
+        checkpoint (dict, optional): What the file holds, where it has been read already.
 
     Raises:
         CheckpointError: If it is not, or cannot be used at all, see :func:`read_checkpoint`, :func:`select_state_dict`.
     """
-    loaded, _ = select_state_dict(read_checkpoint(filename), filename)
+    loaded, _ = select_state_dict(read_checkpoint(filename) if checkpoint is None else checkpoint, filename)
     own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)

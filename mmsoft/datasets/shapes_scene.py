@@ -1,8 +1,7 @@
-"""Draws shapes scenes: what is on them, where, and in front of what.
+"""Draws scenes of shapes; a scene depends on nothing but the random generator it is drawn with.
 
-A scene depends on nothing but the random generator it is drawn with. What is behind the objects is dull, and told
-apart by its texture alone. The texture of an object says nothing about its class and its colour only hints at it, for
-the hues of neighbouring classes overlap; the outline decides.
+The background is dull, and its classes differ in texture alone. The texture of an object is independent of its class,
+and the hues of neighbouring classes overlap, so only the outline tells the class.
 """
 import colorsys
 import math
@@ -11,47 +10,34 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 
-MIN_SIZE = 8
-MIN_VISIBLE = 0.7  # of an object's pixels, however many others are put in front of it
+MIN_SIZE = 8  # of an object, in pixels
+MIN_VISIBLE = 0.7  # of an object's pixels, whatever is in front of it
 MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
-DULL, VIVID = (0., 0.3), (0.6, 1.)  # saturation of what is behind, and of objects
-HUE_SPREAD = 0.06  # standard deviation of a class's hues, of which a full turn is 1
+DULL, VIVID = (0., 0.3), (0.6, 1.)  # saturation of the background and of objects
+HUE_SPREAD = 0.06  # standard deviation of a class's hues, in turns of the colour circle
 _SUBPIXEL_BITS = 4
-_SHADOW = 10  # pixels that a shadow may reach beyond its object
+_SHADOW = 10  # maximum reach of a shadow beyond its object, in pixels
 
 
 class Instance(NamedTuple):
-    """One object, or one crowd of small objects of a class.
+    """One object, or one crowd of small objects of a class."""
 
-    Attributes:
-        label: Index into ``OUTLINES``.
-        mask: Visible pixels, (H, W) bool; never empty.
-        crowd: Whether it stands for several objects that nobody told apart.
-    """
-
-    label: int
-    mask: np.ndarray
+    label: int  # index into OUTLINES
+    mask: np.ndarray  # visible pixels, (H, W) bool; never empty
     crowd: bool
 
 
 class Scene(NamedTuple):
-    """A picture and its truth.
+    """An image and its annotations. Semantic labels are 0 for clutter, then the outlines, then the textures."""
 
-    Attributes:
-        image: (H, W, 3) uint8, BGR.
-        instances: From back to front.
-        semantic: (H, W) uint8; 0 is clutter that belongs to no class, then the outlines, then the textures of the
-            background, each numbered from where the ones before end.
-    """
-
-    image: np.ndarray
-    instances: List[Instance]
-    semantic: np.ndarray
+    image: np.ndarray  # (H, W, 3) uint8, BGR
+    instances: List[Instance]  # from back to front
+    semantic: np.ndarray  # (H, W) uint8
 
 
 def _polar(radii: Sequence[float]) -> np.ndarray:
-    """Vertices at equal angles and the given distances from the centre, (N, 2)."""
+    """Vertices (N, 2) at equal angles, at distances from the centre."""
     angles = np.linspace(0, 2 * np.pi, len(radii), endpoint=False)
     return np.stack([np.sin(angles), -np.cos(angles)], 1) * np.asarray(radii)[:, None]
 
@@ -106,12 +92,8 @@ def _dots(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
 
 
 # Each fills a grid of pixel coordinates (2, H, W) with values between 0 and 1, (H, W).
-TEXTURES: Dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
-    'clouds': _clouds,
-    'stripes': _stripes,
-    'checks': _checks,
-    'dots': _dots,
-}
+TEXTURES: Dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = dict(
+    clouds=_clouds, stripes=_stripes, checks=_checks, dots=_dots)
 
 
 def _colour(rng: np.random.Generator, saturation: Tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
@@ -126,13 +108,7 @@ def _blend(field: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 class Canvas:
-    """Paints a scene from back to front and keeps account of what stays visible.
-
-    Args:
-        rng: Where all choices come from.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """Paints a scene of a size in pixels from back to front, and keeps account of what stays visible."""
 
     def __init__(self, rng: np.random.Generator, width: int, height: int) -> None:
         self._rng = rng
@@ -144,15 +120,15 @@ class Canvas:
             self._scribble()
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
-        """Puts an object in front of all others.
+        """Puts an object, or a crowd of ``members``, in front of all others.
 
         Args:
             label: Index into ``OUTLINES``.
             size: Longer side of its box in pixels.
-            members: A crowd of that many objects if larger than one.
+            members: Number of objects.
 
         Returns:
-            False if no place was found that leaves enough of every object visible; the scene is as before then.
+            Whether a place was found that leaves enough of every object visible; if not, the scene is as before.
         """
         height, width = self._owner.shape
         extent = size * (1 if members == 1 else 0.5 * members**0.5)
@@ -185,7 +161,7 @@ class Canvas:
         return Scene(image, instances, semantic)
 
     def _slope(self) -> np.ndarray:
-        """A ramp from 0 to 1 across the picture in some direction, (H, W)."""
+        """A ramp from 0 to 1 across the image in some direction, (H, W)."""
         angle = self._rng.uniform(0, 2 * math.pi)
         ramp = math.cos(angle) * self._grid[0] + math.sin(angle) * self._grid[1]
         return (ramp - ramp.min()) / (ramp.max() - ramp.min())
@@ -225,7 +201,7 @@ class Canvas:
         return points * size / np.ptp(points, 0).max()
 
     def _rasterise(self, outlines: List[np.ndarray]) -> np.ndarray:
-        """How much of each pixel the outlines cover, (H, W) float32 between 0 and 1."""
+        """The fraction of each pixel that the outlines cover, (H, W) float32."""
         alpha = np.zeros(self._owner.shape, np.uint8)
         for points in outlines:
             # OpenCV counts from pixel centres.
@@ -257,13 +233,7 @@ class Canvas:
 
 
 def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
-    """A scene of up to a dozen objects; about one in twenty is empty, one in ten has a crowd.
-
-    Args:
-        rng: Where all choices come from.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """A scene of up to a dozen objects; about one in twenty is empty, one in ten has a crowd."""
     canvas = Canvas(rng, width, height)
     if rng.random() < 0.05:
         return canvas.scene()
@@ -278,13 +248,7 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
 
 
 def draw_portrait(rng: np.random.Generator, side: int, label: int) -> Scene:
-    """A square picture of a single object.
-
-    Args:
-        rng: Where all choices come from.
-        side: Width and height in pixels.
-        label: Index into ``OUTLINES``.
-    """
+    """A square image of a single object, whose label is an index into ``OUTLINES``."""
     canvas = Canvas(rng, side, side)
     while not canvas.place(label, side * rng.uniform(0.3, 0.9)):
         pass

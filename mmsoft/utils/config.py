@@ -13,9 +13,6 @@ LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 EVALUATORS = ('val_evaluator', 'test_evaluator')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
 
-if installed('mmseg') and installed('mmseg')[0] == 'onedl-mmsegmentation':
-    MODULE2PACKAGE['mmseg'] = 'mmseg'  # mmengine looks for 'mmseg::…' in mmsegmentation, which the fork is not called
-
 
 def load_config(path: str) -> Config:
     """Reads a config file.
@@ -32,13 +29,16 @@ def load_config(path: str) -> Config:
         raise UsageError(f'There is no config {path}; the configs are in the folder configs/.')
     if file.suffix not in ('.py', '.json', '.yaml', '.yml'):
         raise UsageError(f'{path} is not a config; a config is a .py, .json or .yaml file.')
+    for scope in SCOPES:
+        if f'{scope}::' in file.read_text(errors='replace'):
+            require_host(scope, path)
+    if (installed('mmseg') or [''])[0] == 'onedl-mmsegmentation':
+        MODULE2PACKAGE['mmseg'] = 'mmseg'  # mmengine looks for 'mmseg::…' in mmsegmentation, which is not its name
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # whatever is wrong in a file that is executed
-        for scope in SCOPES:
-            if scope in str(error):
-                require_host(scope, path)
-        raise UsageError(f'{path} cannot be read as a config ({type(error).__name__}: {error}).') from error
+        raise UsageError(f'{path} cannot be read as a config ({type(error).__name__}: {error}); --traceback shows '
+                         'where it was raised.') from error
     scope = cfg.get('default_scope')
     if scope not in SCOPES:
         raise UsageError(f'{path} has default_scope={scope!r}; set it to one of {", ".join(SCOPES)}.')
@@ -96,15 +96,13 @@ def datasets(cfg: Config) -> Iterator[Tuple[str, Dict[str, Any]]]:
             yield from unwrap(f'{loader}.dataset', cfg[loader]['dataset'])
 
 
+def is_pretrained(init_cfg: Any) -> bool:
+    """Whether a part of a config loads weights: mmengine takes the initializer's name and its class."""
+    return isinstance(init_cfg, dict) and type_name(init_cfg) in ('Pretrained', 'PretrainedInit')
+
+
 def without_pretrained(cfg: Config) -> Config:
-    """The same training from random weights.
-
-    Layers that the config freezes are set free, because random ones would be frozen, and so are the statistics of
-    batch normalisation.
-    """
-
-    def is_pretrained(init_cfg: Any) -> bool:
-        return isinstance(init_cfg, dict) and type_name(init_cfg) == 'Pretrained'
+    """The same training from random weights; layers and statistics that the config freezes are trained, too."""
 
     def forget(node: Dict[str, Any]) -> Dict[str, Any]:
         init_cfg = node.get('init_cfg')

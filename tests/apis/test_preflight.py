@@ -1,9 +1,19 @@
 """What is said when something is missing, before a model is built."""
+import json
+import logging
+from types import SimpleNamespace
+
+import mmcv.ops
+import mmengine
 import pytest
 import torch
+from mmdet.datasets import CocoDataset
+from mmengine.model import PretrainedInit
 
-from mmsoft.apis.preflight import check_checkpoint, check_data, check_pretrained, explained
-from mmsoft.utils.config import load_config
+from mmsoft.apis import launch
+from mmsoft.apis.preflight import (CheckHook, check_checkpoint, check_data, check_dataset, check_failed_data,
+                                   check_operators, check_pretrained, explained)
+from mmsoft.utils.config import load_config, without_pretrained
 from mmsoft.utils.errors import UsageError
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
@@ -78,6 +88,19 @@ def test_the_advice_to_point_elsewhere_works(load, tmp_path, name):
     check_data(cfg, *TRAINING)
 
 
+def test_evaluation_compares_with_the_annotations_of_its_data(load, tmp_path):
+    """Otherwise mmdet trains, and its evaluation ends with an IndexError."""
+    cfg = load(RETINANET, "val_evaluator = dict(ann_file='data/coco/annotations/instances_train2017.json')")
+    for folder in ('annotations', 'train2017', 'val2017'):
+        (tmp_path / 'data/coco' / folder).mkdir(parents=True)
+    for split in ('train', 'val'):
+        (tmp_path / f'data/coco/annotations/instances_{split}2017.json').touch()
+    text = sentence(check_data, cfg, *TRAINING)
+    assert 'val_evaluator.ann_file is data/coco/annotations/instances_train2017.json' in text
+    cfg.val_evaluator.ann_file = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
+    check_data(cfg, *TRAINING)
+
+
 def test_annotations_of_the_evaluation(load, tmp_path):
     cfg = load(RETINANET, "val_evaluator = dict(ann_file='other.json')")
     for folder in ('annotations', 'train2017', 'val2017'):
@@ -87,8 +110,9 @@ def test_annotations_of_the_evaluation(load, tmp_path):
     assert '--cfg-options val_evaluator.ann_file=FILE' in sentence(check_data, cfg, *TRAINING)
 
 
-@pytest.mark.parametrize('backbone, where', [('mmsoft.SOFT', 'fudan-zvg/SOFT'), ('mmsoft.SimAXCiT', 'UCDvision/sima'),
-                                             ('ResNet', 'their authors')])
+@pytest.mark.parametrize('backbone, where', [
+    ('mmsoft.SOFT', 'fudan-zvg/SOFT'), ('mmsoft.SimAXCiT', "SimA's authors have published none"),
+    ('ResNet', 'their authors')])
 def test_pretrained_weights(load, tmp_path, backbone, where):
     pretrained = "dict(type='Pretrained', checkpoint='weights/some.pth')"
     cfg = load(RETINANET, f"model = dict(backbone=dict(_delete_=True, type='{backbone}', init_cfg={pretrained}))")
@@ -97,6 +121,14 @@ def test_pretrained_weights(load, tmp_path, backbone, where):
     (tmp_path / 'weights').mkdir()
     (tmp_path / 'weights/some.pth').touch()
     check_pretrained(cfg)
+
+
+def test_the_class_of_mmengine_s_initializer_is_seen_too(load):
+    cfg = load(RETINANET)
+    cfg.model.backbone.init_cfg = dict(type=PretrainedInit, checkpoint='weights/some.pth')
+    assert 'weights/some.pth' in sentence(check_pretrained, cfg)
+    assert without_pretrained(cfg).model.backbone.init_cfg is None
+    check_pretrained(without_pretrained(cfg))
 
 
 def test_weights_from_the_net_are_left_to_the_host(load):
@@ -119,17 +151,170 @@ def test_configs_that_cannot_be_read(tmp_path, name, content, says):
     assert says in sentence(load_config, str(path))
 
 
-def test_training_goes_on_from_checkpoints_of_trainings(tmp_path):
-    path = tmp_path / 'x.pth'
-    torch.save(dict(state_dict={'a': torch.ones(1)}, meta=dict(iter=3)), path)
-    check_checkpoint(str(path))
-    assert f'{path} has no message_hub' in sentence(lambda: check_checkpoint(str(path), of_training=True))
+def test_a_checkpoint_that_is_missing(tmp_path):
+    assert 'x.pth' in sentence(check_checkpoint, str(tmp_path / 'x.pth'))
+    (tmp_path / 'x.pth').touch()
+    check_checkpoint(str(tmp_path / 'x.pth'))
 
 
-def test_what_hosts_raise_before_the_first_iteration_is_a_sentence():
+class TestOperators:
 
-    @explained
-    def build(config):
-        return {}[config]
+    @pytest.fixture(autouse=True)
+    def gpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+        monkeypatch.setattr(mmcv.ops, 'get_compiling_cuda_version', lambda: 'not available')
 
-    assert sentence(build, 'x.py') == "x.py cannot be run (KeyError: 'x.py')."
+    def test_detectors_do_not_start(self):
+        text = sentence(check_operators, mmengine.Config(dict(default_scope='mmdet')))
+        assert all(name in text for name in ('CUDA_HOME', 'FORCE_CUDA', 'TORCH_CUDA_ARCH_LIST', 'make setup'))
+
+    def test_others_are_warned(self, monkeypatch):
+        said = []
+        monkeypatch.setattr('mmsoft.apis.preflight.print_log', lambda text, **options: said.append((text, options)))
+        check_operators(mmengine.Config(dict(default_scope='mmseg')))
+        (text, options), = said
+        assert 'CUDA_HOME' in text and options['level'] == logging.WARNING
+
+    def test_operators_that_fit(self, monkeypatch):
+        monkeypatch.setattr(mmcv.ops, 'get_compiling_cuda_version', lambda: '12.4')
+        check_operators(mmengine.Config(dict(default_scope='mmdet')))
+
+    def test_no_gpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+        check_operators(mmengine.Config(dict(default_scope='mmdet')))
+
+
+# Data sets as an OpenMMLab library has built them.
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """Settings of a data set of one image with a star and a heart."""
+    boxes = [dict(id=i, image_id=1, category_id=i, bbox=[1, 1, 9, 9], area=81, iscrowd=0) for i in (1, 2)]
+    content = dict(images=[dict(id=1, file_name='1.jpg', width=64, height=64)], annotations=boxes,
+                   categories=[dict(id=1, name='star'), dict(id=2, name='heart')])
+    (tmp_path / 'x.json').write_text(json.dumps(content))
+    return dict(type='CocoDataset', data_root=str(tmp_path), ann_file='x.json', pipeline=[],
+                data_prefix=dict(img=''), filter_cfg=dict(filter_empty_gt=True))
+
+
+def built(coco, classes):
+    return CocoDataset(**{key: value for key, value in coco.items() if key != 'type'}, metainfo=dict(classes=classes))
+
+
+def test_classes_of_the_file(coco):
+    check_dataset(built(coco, ('star', 'heart')))
+    check_dataset(built(coco, ('heart', )))
+
+
+def test_classes_that_are_not_in_the_file(coco):
+    text = sentence(check_dataset, built(coco, ('star', 'heart', 'tree')))
+    assert 'x.json has the categories star, heart' in text and 'star, heart, tree' in text
+
+
+def test_a_word_for_a_tuple(coco):
+    assert "classes=('star', )" in sentence(check_dataset, built(coco, ('star')))
+
+
+def test_no_boxes_to_learn_from(coco, tmp_path):
+    """On which mmdet trains without a word."""
+    content = json.loads((tmp_path / 'x.json').read_text())
+    (tmp_path / 'x.json').write_text(json.dumps(dict(content, annotations=[])))
+    coco.pop('filter_cfg')
+    assert 'no boxes' in sentence(check_dataset, built(coco, ('star', 'heart')))
+    check_dataset(built(dict(coco, test_mode=True), ('star', 'heart')))
+
+
+@pytest.mark.parametrize('classes, says', [(('tree', 'house'), 'has the categories star, heart'), (('star', ), None)])
+def test_a_data_set_that_mmengine_cannot_build(coco, classes, says):
+    """Without a sample it says "need at least one array to concatenate"."""
+    cfg = mmengine.Config(dict(default_scope='mmdet', train_dataloader=dict(
+        dataset=dict(coco, metainfo=dict(classes=classes)))))
+    if says:
+        with pytest.raises(ValueError, match='need at least one array'):
+            built(coco, classes)
+        assert says in sentence(check_failed_data, cfg, *TRAINING)
+    else:
+        check_failed_data(cfg, *TRAINING)
+
+
+def runner(model, val=('star', 'heart'), scope='mmdet', **options):
+    """What a runner has once it is built."""
+
+    def loader(*classes):
+        dataset = type('Data', (list, ), dict(metainfo=dict(classes=classes)))
+        return SimpleNamespace(dataset=dataset([1]))
+
+    return SimpleNamespace(train_dataloader=loader('star', 'heart'), val_dataloader=loader(*val), model=model,
+                           default_scope=SimpleNamespace(scope_name=scope), cfg=mmengine.Config(options))
+
+
+def head(name, count):
+    model = torch.nn.Module()
+    part = model.add_module(name, torch.nn.Linear(1, 1)) or getattr(model, name)
+    part.num_classes = count
+    return model
+
+
+@pytest.mark.parametrize('name, scope, count, fits', [
+    ('bbox_head', 'mmdet', 2, True), ('bbox_head', 'mmdet', 80, False), ('rpn_head', 'mmdet', 1, True),
+    ('decode_head', 'mmseg', 3, True), ('decode_head', 'mmseg', 1, False), ('head', 'mmpretrain', 1, False)])
+def test_heads_have_the_classes_of_the_data(name, scope, count, fits):
+    hook, one = CheckHook(*TRAINING), runner(head(name, count), scope=scope)
+    if fits:
+        hook.before_run(one)
+    else:
+        assert f'model.{name} has num_classes={count}' in sentence(hook.before_run, one)
+    assert hook.built
+
+
+def test_training_and_validation_have_the_same_classes():
+    assert 'star, zebra' in sentence(CheckHook(*TRAINING).before_run, runner(head('x', 0), val=('star', 'zebra')))
+
+
+def test_folders_of_classes_are_the_same():
+    """mmpretrain numbers them in their order, whatever metainfo says."""
+    one = runner(head('x', 0))
+    one.train_dataloader.dataset.folder_to_idx = dict(a=0, b=1)
+    CheckHook(*TRAINING).before_run(one)
+    one.val_dataloader.dataset.folder_to_idx = dict(a=0, zebra=1)
+    assert 'a, zebra' in sentence(CheckHook(*TRAINING).before_run, one)
+
+
+def test_training_resumes_from_checkpoints_of_trainings():
+    one = runner(torch.nn.Linear(1, 1), load_from='x.pth', resume=True)
+    checkpoint = dict(state_dict=one.model.state_dict(), meta=dict(iter=3))
+    assert 'x.pth has no message_hub' in sentence(CheckHook().after_load_checkpoint, one, checkpoint)
+    CheckHook().after_load_checkpoint(one, dict(checkpoint, message_hub={}, optimizer={}))
+    assert 'x.pth does not fit' in sentence(CheckHook().after_load_checkpoint, one, dict(
+        checkpoint, message_hub={}, optimizer={}, state_dict=dict(weight=torch.ones(3))))
+
+
+# What a runner raises.
+
+
+@pytest.mark.parametrize('built', [False, True])
+def test_errors_of_a_config_are_sentences_and_others_are_not(built):
+    with pytest.raises(KeyError if built else UsageError) as info:
+        with explained('x.py') as hook:
+            hook.built = built
+            raise KeyError('Nonsense')
+    if not built:
+        assert str(info.value).startswith("x.py cannot be run (KeyError: 'Nonsense'); --traceback")
+        assert isinstance(info.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize('rank', [0, 1])
+def test_the_first_process_chooses_the_checkpoint(monkeypatch, rank):
+    """Folders of other machines may lack it."""
+    sent = ['run/epoch_3.pth']
+
+    def broadcast(chosen):
+        sent[:], chosen[:] = chosen if rank == 0 else sent, sent if rank else chosen
+
+    monkeypatch.setattr(launch, 'is_main_process', lambda: rank == 0)
+    monkeypatch.setattr(launch, 'latest_checkpoint', lambda folder: 'run/epoch_3.pth' if rank == 0 else None)
+    monkeypatch.setattr(launch, 'broadcast_object_list', broadcast)
+    cfg = mmengine.Config(dict(work_dir='run'))
+    launch._resume(cfg, 'auto')
+    assert (cfg.load_from, cfg.resume) == ('run/epoch_3.pth', True)

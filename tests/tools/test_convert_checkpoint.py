@@ -1,4 +1,5 @@
 """tools/convert_checkpoint.py, as one runs it."""
+import runpy
 import sys
 from pathlib import Path
 
@@ -6,8 +7,9 @@ import pytest
 import torch
 from published import published_state_dict, write_timm_file
 
-from mmsoft.apis.cli import convert_checkpoint
 from mmsoft.checkpoint import read_checkpoint, select_state_dict
+
+TOOL = Path(__file__).parents[2] / 'tools/convert_checkpoint.py'
 
 
 @pytest.fixture
@@ -16,9 +18,10 @@ def run(monkeypatch, capsys):
 
     def run(*args):
         monkeypatch.setattr(sys, 'argv', ['convert_checkpoint.py', *map(str, args)])
-        code = convert_checkpoint()
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(TOOL), run_name='__main__')
         out, err = capsys.readouterr()
-        return code, out, err
+        return end.value.code, out, err
 
     return run
 

@@ -5,12 +5,10 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.visualization import Visualizer
 
 from mmsoft.apis import cli, launch
@@ -117,7 +115,7 @@ class TestTraining:
                 break
         code, _, err = finish(process)
         assert code == 130 and 'Traceback' not in err
-        assert err.strip().endswith('Interrupted; the same command with --resume goes on.')
+        assert err.strip().endswith('Interrupted; the same command with --resume continues.')
 
         code, out, err = finish(start('train', *TRAINING, '--work-dir=interrupted'))
         assert code == 0, err
@@ -217,26 +215,23 @@ class TestComplaints:
         def fail(error):
             raise error
 
-        assert cli.command_line(lambda: None, 'stopped') == 0
+        assert cli.command_line(lambda: None, 'stopped') == cli.command_line(lambda: 'x', 'stopped') == 0
+        assert cli.command_line(lambda: True, 'stopped') == 1
         assert cli.command_line(lambda: fail(UsageError('Wrong.')), 'stopped') == 2
         assert cli.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
         with pytest.raises(ZeroDivisionError):
             cli.command_line(lambda: 1 / 0, 'stopped')
 
-    def test_interrupted_while_mmengine_formats_a_config(self, capsys, monkeypatch):
-        """Which catches everything, for half a second at each checkpoint."""
+    def test_the_trace_can_be_asked_for(self, monkeypatch):
 
-        def interrupted(*args, **kwargs):
-            raise KeyboardInterrupt
+        def fail():
+            assert sys.argv == ['tool', 'config.py']
+            raise UsageError('Wrong.')
 
-        monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', interrupted)
-        monkeypatch.setattr('mmengine.config.config.FormatCode', interrupted, raising=False)
-        cfg = Config(dict(a=1))
-        with pytest.raises(SyntaxError):
-            cfg.pretty_text
-        assert cli.command_line(lambda: cfg.pretty_text, 'stopped') == 130
-        assert capsys.readouterr().err == '\nstopped\n'
+        monkeypatch.setattr(sys, 'argv', ['tool', '--traceback', 'config.py'])
+        with pytest.raises(UsageError, match='Wrong'):
+            cli.command_line(fail)
 
     def test_an_error_after_ctrl_c_is_told(self):
 
@@ -248,20 +243,3 @@ class TestComplaints:
 
         with pytest.raises(OSError, match='no room'):
             cli.command_line(run, 'stopped')
-
-    def test_interrupted_where_python_forgets_it(self):
-
-        class Removed:
-
-            def __del__(self):
-                raise KeyboardInterrupt
-
-        def run():
-            Removed()
-            time.sleep(60)
-
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            assert cli.command_line(run, 'stopped') == 130
-        finally:
-            signal.signal(signal.SIGINT, before)
