@@ -1,22 +1,24 @@
-r"""Products with a Gaussian kernel by PyTorch's fused attention kernels.
+r"""Gaussian products by PyTorch's fused attention kernels. The newest torch they were tested with is 2.13.
 
-An attention kernel returns :math:`O = \mathrm{softmax}(S) b` and the logarithms :math:`\ell` of the sums it divides by,
-so :math:`\exp(S) b = e^\ell O`. With :math:`S_{ij} = x_i \cdot y_j - \frac12 \|y_j\|^2`, the column norms given as a
-mask, :math:`e^{\ell_i - \frac12 \|x_i\|^2} O_i` is the Gaussian product. Its backward pass makes :math:`e^{S - \ell}` anew: given
-:math:`\frac12 \|x_i\|^2` in place of :math:`\ell` this is the Gaussian kernel, and given zeros in place of O the term
-vanishes that differentiates softmax's division.
+For scores S_ij = x_i·y_j - ½‖y_j‖² an attention kernel returns O = softmax(S) b and its log-sums ℓ, so that
+exp(ℓ_i - ½‖x_i‖²) O_i is the Gaussian product. Its backward pass computes exp(S - ℓ): given ½‖x_i‖² in place of ℓ
+this is the Gaussian kernel, and given zeros in place of O the derivative of softmax's division vanishes.
 
 Tokens are of shape (B, h, n, d) and (B, h, m, d), values of (B, h, m, c).
 """
+import functools
+import os
+import warnings
 from typing import List, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-aten = torch.ops.aten
+from .numerics import exact_product, is_tracing
 
-# Fewer blocks of 64 rows than this leave a GPU idle; the longer side is cut into parts of this many tokens at least.
+aten = torch.ops.aten
+# Fewer blocks of 64 rows leave a GPU idle; then the longer side is cut into parts, of so many tokens or more.
 _BLOCKS, _PART = 256, 1024
 
 
@@ -30,94 +32,104 @@ _ON_CPU = _takes('_scaled_dot_product_flash_attention_for_cpu_backward', 'attn_m
 _ON_CUDA = _takes('_scaled_dot_product_efficient_attention_backward', 'attn_bias') and torch.version.hip is None
 
 
-def available(x: Tensor, y: Tensor, b: Tensor) -> bool:
-    """Whether there is a fused kernel for these tokens and values."""
+def serves(x: Tensor, y: Tensor, b: Tensor) -> bool:
+    """Whether PyTorch has a fused kernel for these tokens and values, the process allows it, and it passes a check."""
     if any(t.numel() == 0 for t in (x, y, b)):  # compilers take a size's bare truth for the size
         return False
-    if x.device.type == 'cpu':
-        return _ON_CPU
-    # Half precision would round the kernel to 8 or 11 bits, where z in Pᵀz is large and of changing sign. The float32
-    # kernel takes three TF32 products for one, whatever the process allows.
-    return _ON_CUDA and x.device.type == 'cuda' and x.dtype == torch.float32
+    kind = x.device.type
+    # Half precision would round the kernel to 8 or 11 bits, where z in Pᵀz is large and of changing sign. CUDA's kernel
+    # for float32 takes three TF32 products for one, whatever the process allows.
+    exists = _ON_CPU if kind == 'cpu' else _ON_CUDA and kind == 'cuda' and x.dtype == torch.float32
+    if not exists or not _allowed(kind):
+        return False
+    in_graph = is_tracing() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    return in_graph or kind == 'cuda' and torch.cuda.is_current_stream_capturing() or _works(x.device, x.dtype)
 
 
-def forward(x: Tensor, y: Tensor, b: Tensor, parts: int = 0) -> Tensor:
-    r""":math:`K b` with :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`.
+def _allowed(device_type: str) -> bool:
+    wanted = os.environ.get('MMSOFT_GAUSSIAN') != 'tiled'
+    return wanted and (device_type == 'cpu' or torch.backends.cuda.mem_efficient_sdp_enabled())
 
-    Args:
-        x (Tensor): Rows.
-        y (Tensor): Columns.
-        b (Tensor): Values at the columns.
-        parts (int): Parts that the columns are cut into, side by side. Defaults to 0: as many as keep a GPU busy.
 
-    Returns:
-        Tensor: Shape (B, h, n, c).
-    """
-    heads, width = x.size(1), b.size(-1)
+_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in numerics.py
+
+
+@functools.lru_cache(maxsize=None)
+def _works(device: torch.device, dtype: torch.dtype) -> bool:
+    """The self-check: a small problem, forward and backward, against the formula. Waits for the device."""
+    x, y, b, grad = (torch.arange(float(n * 16), dtype=dtype, device=device).mul(step).sin().view(1, 2, n, 8)
+                     for n, step in ((70, 1), (37, 2), (37, 3), (70, 4)))
+    kernel = (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1).mul(-0.5).exp()
+    weight = kernel * exact_product(grad, b.mT)
+    pairs = (kernel, b), (weight, y), (weight.mT, x), (kernel.mT, grad)
+    try:
+        found = zip((forward(x, y, b), *backward(grad, x, y, b)), (exact_product(*pair) for pair in pairs))
+        errors = [float((got - want).abs().max() / want.abs().max()) for got, want in found]
+        problem = '' if all(error < 1e-4 for error in errors) else f'relative errors {errors}'
+    except (RuntimeError, TypeError) as exception:
+        problem = str(exception)
+    if problem:
+        warnings.warn(f'The fused attention kernel of torch {torch.__version__} for {dtype} on {device} failed the '
+                      f'self-check of mmsoft: {problem}. Gaussian products are computed in tiles instead.')
+    return not problem
+
+
+def forward(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
+    r""":math:`K b` of shape (B, h, n, c) with :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`."""
+    heads, n, width = x.size(1), x.size(2), b.size(-1)
     (x, y), (b, ) = _aligned((x, y), (b, ))
-    parts = parts or _parts(x, x.size(-2), y.size(-2))
+    parts = _parts(x, n, y.size(2))
     if parts > 1:
-        x, y, b = _repeat(x, parts), _cut(y, parts), _cut(b, parts)
-    out, log_sum = _attend(x, y, b, -_half_norms(y))
-    out.mul_((log_sum - _half_norms(x)).exp_().unsqueeze(-1))
+        x, y, b = x.repeat_interleave(parts, 1), _cut(y, parts), _cut(b, parts)
+    if x.device.type == 'cpu':
+        out, log_sum = aten._scaled_dot_product_flash_attention_for_cpu(x, y, b, attn_mask=_mask(x, y), scale=1.)
+    else:
+        out, log_sum = aten._scaled_dot_product_efficient_attention(x, y, b, _mask(x, y), True, scale=1.)[:2]
+    out.mul_((log_sum[..., :n] - _half_norms(x)).exp_().unsqueeze(-1))
     if parts > 1:
         out = out.unflatten(1, (heads, parts)).sum(2)
     return out[..., :width]
 
 
-def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor, parts: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
-    r""":math:`W y`, :math:`W^\top x` and :math:`K^\top G` with :math:`W = K \odot (G b^\top)`.
-
-    Arguments are those of :func:`forward`, but that ``parts`` are of the rows.
-    """
+def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    r""":math:`W y`, :math:`W^\top x` and :math:`K^\top G` with :math:`W = K \odot (G b^\top)`."""
     (heads, n, d), c = x.shape[1:], b.size(-1)
     (x, y), (b, grad) = _aligned((x, y), (b, grad))
-    parts = parts or _parts(x, y.size(-2), n)
+    parts = _parts(x, y.size(2), n)
     if parts > 1:
-        x, grad, y, b = _cut(x, parts), _cut(grad, parts), _repeat(y, parts), _repeat(b, parts)
-    dx, dy, db = _differentiate(grad, x, y, b, -_half_norms(y), _half_norms(x))
+        x, grad, y, b = _cut(x, parts), _cut(grad, parts), y.repeat_interleave(parts, 1), b.repeat_interleave(parts, 1)
+    mask, log_sum = _mask(x, y), _half_norms(x)
+    if x.device.type == 'cpu':
+        out = grad.new_zeros(grad.size(-1)).expand_as(grad)
+        dx, dy, db = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, x, y, b, out, log_sum, 0., False, attn_mask=mask, scale=1.)
+    else:
+        # As the forward pass would return them: memory in the order (B, n, h, c), and rows in multiples of 32.
+        out = torch.zeros_like(grad.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+        log_sum = F.pad(log_sum, (0, -x.size(2) % 32), value=float('inf'))
+        seed, wanted = torch.zeros((), dtype=torch.long, device=x.device), [True, True, True, False]
+        dx, dy, db, _ = aten._scaled_dot_product_efficient_attention_backward(
+            grad, x, y, b, mask, out, log_sum, seed, seed, 0., wanted, False, scale=1.)
     if parts > 1:
         dx = dx.reshape(dx.size(0), heads, -1, dx.size(-1))[:, :, :n]
         dy, db = (t.unflatten(1, (heads, parts)).sum(2) for t in (dy, db))
     return dx[..., :d], dy[..., :d], db[..., :c]
 
 
-def _attend(x: Tensor, y: Tensor, b: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
-    """Softmax attention (B, h, n, c) and its log-sum-exp (B, h, n), for a mask of (B, h, m)."""
-    if x.device.type == 'cpu':
-        return aten._scaled_dot_product_flash_attention_for_cpu(x, y, b, attn_mask=mask.unsqueeze(-2), scale=1.)
-    out, log_sum, *_ = aten._scaled_dot_product_efficient_attention(x, y, b, _bias(mask, x), True, scale=1.)
-    return out, log_sum[..., :x.size(-2)]
-
-
-def _differentiate(grad: Tensor, x: Tensor, y: Tensor, b: Tensor, mask: Tensor, log_sum: Tensor) -> Tuple[Tensor, ...]:
-    batch, heads, n, c = grad.shape
-    if x.device.type == 'cpu':
-        out = grad.new_zeros(c).expand_as(grad)
-        return aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, x, y, b, out, log_sum, 0., False, attn_mask=mask.unsqueeze(-2), scale=1.)
-    # As the forward pass would return them: memory in the order (B, n, h, c), and rows in multiples of 32.
-    out = grad.new_zeros(batch, n, heads, c).transpose(1, 2)
-    log_sum, seed = F.pad(log_sum, (0, -n % 32), value=float('inf')), torch.zeros((), dtype=torch.long, device=x.device)
-    return aten._scaled_dot_product_efficient_attention_backward(
-        grad, x, y, b, _bias(mask, x), out, log_sum, seed, seed, 0., [True, True, True, False], False, scale=1.)[:3]
-
-
-def _bias(mask: Tensor, x: Tensor) -> Tensor:
-    """A mask of (B, h, m) for each row of x, at addresses that are multiples of 64 bytes."""
-    m = mask.size(-1)
-    return F.pad(mask, (0, -m % 16))[..., None, :m].expand(-1, -1, x.size(-2), -1)
+def _mask(x: Tensor, y: Tensor) -> Tensor:
+    """-½‖y‖² for all rows; on a GPU for each row of x, at addresses that are multiples of 64 bytes."""
+    m, mask = y.size(-2), -_half_norms(y).unsqueeze(-2)
+    return mask if x.device.type == 'cpu' else F.pad(mask, (0, -m % 16))[..., :m].expand(-1, -1, x.size(-2), -1)
 
 
 def _half_norms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x.detach(), dim=-1).square() * 0.5
+    return torch.linalg.vector_norm(x.detach(), dim=-1).square() * 0.5  # dynamo traces this with gradients
 
 
 def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor]]:
     """The same width for all, filled up with zeros, on a GPU a multiple of 4, and channels next to each other.
 
-    Heads are the second dimension of tokens, but the third of values and gradients, which linear layers make: neither
-    is copied.
+    In memory, heads are the second dimension of tokens, and the third of values and gradients.
     """
     width = max(t.size(-1) for t in (*tokens, *values))
     width += 0 if tokens[0].device.type == 'cpu' else -width % 4
@@ -127,7 +139,7 @@ def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> Tuple[List[T
 
 
 def _parts(x: Tensor, short: int, long: int) -> int:
-    """Parts of ``long`` tokens that keep a GPU busy which has a block for 64 of the ``short`` side."""
+    """In how many parts the ``long`` side keeps a GPU busy that has one block for 64 tokens of the ``short`` side."""
     if x.device.type == 'cpu':
         return 1
     blocks = x.size(0) * x.size(1) * -(-short // 64)
@@ -139,7 +151,3 @@ def _cut(x: Tensor, parts: int) -> Tensor:
     missing = -x.size(-2) % parts
     x = F.pad(x, (0, 0, 0, missing)) if missing else x
     return x.unflatten(-2, (parts, -1)).flatten(1, 2)
-
-
-def _repeat(x: Tensor, parts: int) -> Tensor:
-    return x.unsqueeze(2).expand(-1, -1, parts, -1, -1).flatten(1, 2)

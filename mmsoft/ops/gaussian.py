@@ -1,23 +1,26 @@
-r"""The Gaussian kernel of two token sets, and its product with values, in which the kernel is never held.
+r"""SOFT's Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`, and its product with values.
 
-Distances do not change if all tokens move, so they are taken around the mean of one set: rounding then depends on the
-tokens' spread, not on where they are.
+The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or
+tile by tile. The environment variable ``MMSOFT_GAUSSIAN=tiled`` forbids the former at any time. Tokens are moved to
+have their mean at zero, which changes no distance, but keeps digits.
 """
 from math import prod
-from types import ModuleType
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import fused, tiles
-from .numerics import at_least_float32, exact_product, is_exporting, no_autocast
+from . import fused
+from .numerics import at_least_float32, exact_product, is_exporting, no_autocast, refuse_transforms
+
+TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
+MIN_EXPONENT = -80.  # below it, exp is a subnormal number, with which a CPU is several times as slow, or 0
 
 
 @at_least_float32
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) -> Tensor:
-    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4).
+    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4), differentiable once.
 
     Args:
         x (Tensor): Tokens of shape (..., n, d).
@@ -29,20 +32,21 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) ->
         Tensor: Kernel matrix of shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
     """
     diagonal = 1 + ridge if y is None else None
-    if is_exporting():
-        return _plain_kernel(x, x if y is None else y, diagonal)
-    return _GaussianKernel.apply(x, y, diagonal)
+    if not is_exporting():
+        refuse_transforms()
+        return _GaussianKernel.apply(x, x.view_as(x) if y is None else y, diagonal)
+    kernel = _kernel(*_centred(x, x if y is None else y))
+    if diagonal is None:
+        return kernel
+    token = torch.arange(x.size(-2), device=x.device)
+    return torch.where(token == token.unsqueeze(-1), diagonal, kernel)
 
 
 @at_least_float32
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    Made by PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or, where it has none, in tiles: the n×m matrix
-    is never held, neither here nor in the backward pass. With :math:`W = K \odot (G b^\top)` for the output's gradient
-    G, the exact gradients are :math:`\partial x_i = \sum_j W_{ij} (y_j - x_i)`, :math:`\partial y` alike and
-    :math:`\partial b = K^\top G`; the sums of W over rows and columns are :math:`O_i \cdot G_i` and
-    :math:`b_j \cdot \partial b_j`.
+    The n×m matrix is never held, neither here nor in the backward pass. Differentiable once, not by torch.func.
 
     Args:
         x (Tensor): Tokens of shape (..., n, d).
@@ -53,7 +57,8 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
         Tensor: Shape (..., n, c), dtype of ``x``. Computed in float32 at least.
     """
     if is_exporting():
-        return _plain_kernel(x, y) @ b
+        return _kernel(*_centred(x, y)) @ b
+    refuse_transforms()
     lead = x.shape[:-2]
     grid = lead if len(lead) == 2 else (1, prod(lead))
     x, y, b = (t.reshape(*grid, *t.shape[-2:]) for t in (x, y, b))
@@ -61,11 +66,11 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
 
 
 class _GaussianKernel(torch.autograd.Function):
-    """:func:`gaussian_kernel`, with a given number on the diagonal, if any. Compilers want no tensor given twice."""
+    """:func:`gaussian_kernel`, with a given number on the diagonal, if any."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, y: Optional[Tensor], diagonal: Optional[float]) -> Tensor:
-        kernel = tiles.kernel(*_centred(x, x if y is None else y))
+    def forward(ctx: Any, x: Tensor, y: Tensor, diagonal: Optional[float]) -> Tensor:
+        kernel = _kernel(*_centred(x, y))
         if diagonal is not None:
             kernel.diagonal(dim1=-2, dim2=-1).fill_(diagonal)
         ctx.save_for_backward(x, y, kernel)
@@ -73,55 +78,74 @@ class _GaussianKernel(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):
-        x, other, kernel = ctx.saved_tensors
-        x, y = _centred(x, x if other is None else other)
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        x, y, kernel = ctx.saved_tensors
+        x, y = _centred(x, y)
         with no_autocast(x.device.type):
             weight = grad * kernel
             dx = exact_product(weight, y) - weight.sum(-1).unsqueeze(-1) * x
             dy = exact_product(weight.transpose(-2, -1), x) - weight.sum(-2).unsqueeze(-1) * y
-        return (dx + dy, None, None) if other is None else (dx, dy, None)
+        return dx, dy, None
 
 
 class _GaussianProduct(torch.autograd.Function):
-    """:func:`gaussian_product` on (B, h, n, d), (B, h, m, d) and (B, h, m, c)."""
+    r""":func:`gaussian_product` on (B, h, n, d), (B, h, m, d) and (B, h, m, c).
+
+    For the output's gradient G, ``W = K ⊙ (G bᵀ)`` and the gradients are ``∂x_i = Σ_j W_ij (y_j - x_i)``, ∂y alike, and
+    ``∂b = Kᵀ G``; the sums of W over rows and columns are ``O_i · G_i`` and ``b_j · ∂b_j``.
+    """
 
     @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor, b: Tensor) -> Tensor:
-        out = _backend(x, y, b).forward(*_centred(x, y), b)
+    def forward(ctx: Any, x: Tensor, y: Tensor, b: Tensor) -> Tensor:
+        rows, columns = _centred(x, y)
+        if fused.serves(x, y, b):
+            out = fused.forward(rows, columns, b)
+        else:
+            out = torch.cat([exact_product(_kernel(run, columns), b) for run in _tiles(rows, columns)], -2)
         ctx.save_for_backward(x, y, b, out)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, ...]:
         x, y, b, out = ctx.saved_tensors
         rows = (grad * out).sum(-1, keepdim=True)
         x, y = _centred(x, y)
         with no_autocast(x.device.type):
-            dx, dy, db = _backend(x, y, b).backward(grad, x, y, b)
+            dx, dy, db = (fused.backward if fused.serves(x, y, b) else _backward)(grad, x, y, b)
         columns = (b * db).sum(-1, keepdim=True)
         return dx.addcmul_(rows, x, value=-1), dy.addcmul_(columns, y, value=-1), db
 
 
-def _backend(x: Tensor, y: Tensor, b: Tensor) -> ModuleType:
-    return fused if fused.available(x, y, b) else tiles
+def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """:func:`mmsoft.ops.fused.backward`, a tile of rows at a time."""
+    dx, dy, db = [], torch.zeros_like(y), torch.zeros_like(b)
+    for rows, row_grad in zip(_tiles(x, y), _tiles(grad, y)):
+        tile = _kernel(rows, y)
+        db += exact_product(tile.transpose(-2, -1), row_grad)
+        tile *= exact_product(row_grad, b.transpose(-2, -1))
+        dx.append(exact_product(tile, y))
+        dy += exact_product(tile.transpose(-2, -1), rows)
+    return torch.cat(dx, -2), dy, db
+
+
+def _tiles(x: Tensor, y: Tensor) -> Tuple[Tensor, ...]:
+    """Runs of rows whose kernels with all of y are no larger than a tile."""
+    elements = TILE_ELEMENTS.get(x.device.type, TILE_ELEMENTS['cuda'])
+    return x.split(max(1, elements // max(1, prod(y.shape[:-1]))), dim=-2)
+
+
+def _kernel(x: Tensor, y: Tensor) -> Tensor:
+    """Kernel of (..., n, d) and (..., m, d) by one product, which the norms are part of: (..., n, m)."""
+    half_x, half_y = (t.square().sum(-1, keepdim=True) * -0.5 for t in (x, y))
+    rows = torch.cat([x, half_x, torch.ones_like(half_x)], -1)
+    columns = torch.cat([y, torch.ones_like(half_y), half_y], -1)
+    return exact_product(rows, columns.transpose(-2, -1)).clamp_(MIN_EXPONENT, 0).exp_()
 
 
 def _centred(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
-    """Both token sets around the mean of the smaller one."""
-    few = (y if y.size(-2) <= x.size(-2) else x).detach()
-    center = few.mean(-2, keepdim=True) if few.size(-2) > 0 else few.sum(-2, keepdim=True)
+    """Both token sets around the middle of their means."""
+    if not is_exporting() and (x.numel() == 0 or y.numel() == 0):
+        return x, y
+    center = (x.detach().mean(-2, keepdim=True) + y.detach().mean(-2, keepdim=True)) / 2
     return x - center, y - center
-
-
-def _plain_kernel(x: Tensor, y: Tensor, diagonal: Optional[float] = None) -> Tensor:
-    center = sum(t.detach().mean(-2, keepdim=True) for t in (x, y)) / 2  # of both, as which is smaller is unknown
-    x, y = x - center, y - center
-    half_x, half_y = (t.square().sum(-1) * 0.5 for t in (x, y))
-    exponent = x @ y.transpose(-2, -1) - half_x.unsqueeze(-1) - half_y.unsqueeze(-2)
-    kernel = exponent.clamp(tiles.LEAST_EXPONENT, 0).exp()
-    if diagonal is None:
-        return kernel
-    token = torch.arange(x.size(-2), device=x.device)
-    return torch.where(token == token.unsqueeze(-1), diagonal, kernel)

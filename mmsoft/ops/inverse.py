@@ -1,223 +1,229 @@
-r"""The Newton–Raphson inverse of SOFT, its closed form, and its product with a thin matrix.
+r"""SOFT's Newton–Raphson inverse, its closed form, and its product with a thin matrix.
 
-The iteration :math:`V \leftarrow 2V - V M V` from :math:`V_0 = \alpha M` (SOFT, arXiv 2110.11945, Alg. 2) acts on each
-eigenvalue of the symmetric M alone, so T steps of it have a closed form, the spectral filter
-:math:`f(\lambda) = (1 - (1 - \alpha\lambda^2)^{2^T}) / \lambda`. Where the iteration has converged, this is
-:math:`1/\lambda`; where it has not, f goes to zero with :math:`\lambda` and keeps the result bounded, which the trained
-networks rely on. Both passes need no more than :math:`f(M)` times thin matrices (arXiv 2207.03341, Eq. 16), of which a
-method of this file makes a factorisation once.
+The iteration acts on each eigenvalue of the symmetric M alone: after T steps it has become the spectral filter
+:math:`f(\lambda) = (1 - (1 - \alpha\lambda^2)^{2^T}) / \lambda`, which is :math:`1/\lambda` where the iteration has
+converged, and goes to zero with :math:`\lambda` where it has not. Networks need f(M) times thin matrices only: few
+tokens are iterated; for many, f is a polynomial of one resolvent.
 """
-import itertools
+import functools
 import math
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import resolvent
-from .cores import side_by_side
-from .numerics import add_product, custom_operator, exact_product, is_compiling, is_exporting, is_observed, no_autocast
+from .numerics import (add_product, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast,
+                       refuse_transforms)
+
+INVERSE_METHODS = ('auto', 'newton', 'resolvent')
+
+# Up to so many tokens the iteration's few small products cost less than the resolvent's many thin ones.
+_FEW_TOKENS = 96
+_FEW_STEPS = 16  # with fewer, f falls to zero over a width that takes more terms of the resolvent
+# The resolvent's shift c: in the middle of a wide minimum of the error. W's condition is at most 1448 / c.
+_SHIFT = 2.5
+# Terms for a relative error of 3e-6 at most in float32, and of 1e-12 in float64.
+_TERMS = {torch.float32: 28, torch.float64: 64}
+# Matrices up to this size are inverted by their Cholesky factors, larger ones by products of their blocks.
+_BLOCK = 160
 
 
+@at_least_float32
 def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    """Newton–Raphson inverse, the iteration as the paper writes it (2110.11945, Alg. 2).
+    r"""Newton–Raphson inverse, :math:`V \leftarrow 2V - V M V` from :math:`V = \alpha M` (2110.11945, Alg. 2).
 
-    Args:
-        matrix (Tensor): Symmetric positive matrices M of shape (..., m, m).
-        alpha (Tensor): Scale of the starting value, broadcastable to (..., 1, 1).
-        iterations (int): Number of steps T. Defaults to 20.
-
-    Returns:
-        Tensor: Shape (..., m, m), close to the inverse where T steps suffice.
+    M is symmetric and positive, of shape (..., m, m), α broadcastable to (..., 1, 1). The result has the shape of M and
+    is close to its inverse where so many steps suffice.
     """
-    inverse = alpha * matrix
+    shape = matrix.shape
+    inverse, matrix = (t.reshape(-1, *shape[-2:]) for t in (alpha * matrix, matrix))
     for _ in range(iterations):
-        inverse = 2 * inverse - inverse @ matrix @ inverse
-    return inverse
+        inverse = add_product(inverse, exact_product(inverse, matrix), inverse, beta=2, alpha=-1)
+    return inverse.reshape(shape)
 
 
 def newton_filter(eigenvalues: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    """What ``iterations`` Newton–Raphson steps make of an eigenvalue: ``(1 - (1 - alpha λ²)^(2^iterations)) / λ``.
+    """What ``iterations`` steps make of eigenvalues λ of any shape: ``(1 - (1 - alpha λ²)^(2^iterations)) / λ``, or 0.
 
-    Args:
-        eigenvalues (Tensor): Eigenvalues λ, any shape.
-        alpha (Tensor): Scale of the starting value, broadcastable to ``eigenvalues``.
-        iterations (int): Number of steps. Defaults to 20.
-
-    Returns:
-        Tensor: Same shape and dtype as ``eigenvalues``; 0 at λ = 0.
+    ``alpha`` is broadcastable to the eigenvalues; the result has their shape and dtype.
     """
-    steps = 2.0**iterations
     x = alpha * eigenvalues.square()
     log = torch.where(x > 0.5, (1 - x).abs().log(), torch.log1p(-x.clamp(max=0.5)))
     safe = torch.where(eigenvalues == 0, torch.ones_like(eigenvalues), eigenvalues)
-    return torch.where(eigenvalues == 0, eigenvalues, -torch.expm1(steps * log) / safe)
+    return torch.where(eigenvalues == 0, eigenvalues, -torch.expm1(2.0**iterations * log) / safe)
 
 
+@at_least_float32
 def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 20, method: str = 'auto') -> Tensor:
     r"""Newton–Raphson inverse times a thin matrix, :math:`V y`, differentiated as the exact inverse.
 
     The gradient is :math:`\partial y = V G` and :math:`\partial M = -V G (V y)^\top` (2207.03341, Eq. 16, multiplied
-    out), so that the backward pass takes the forward pass's factorisation of M. No result depends on the other
-    matrices of the batch, and no method but ``'closed_form'`` reads a value back from the device.
+    out). No result depends on the other matrices of the batch, and nothing is read back from the device. Differentiable
+    once, and not by torch.func.
 
     Args:
-        matrix (Tensor): Symmetric positive semidefinite matrices M of shape (..., m, m), float32 or float64.
+        matrix (Tensor): Symmetric positive semidefinite matrices M of shape (..., m, m).
         y (Tensor): Shape (..., m, c), same leading dimensions.
         alpha (Tensor): Scale of the starting value, broadcastable to (..., 1, 1), at most ``2 / ‖M‖₁²``. Not
             differentiated.
         iterations (int): Number of steps. Defaults to 20.
-        method (str): One of :data:`INVERSE_METHODS`: ``'newton'`` iterates, ``'closed_form'`` filters the eigenvalues
-            in float64, ``'resolvent'`` filters by a rational approximation (:mod:`mmsoft.ops.resolvent`), ``'krylov'``
-            is its former name, ``'auto'`` takes Newton's few small products up to 96 tokens and the resolvent beyond.
-            Fewer than 16 steps are always iterated, except by the closed form.
+        method (str): ``'newton'`` iterates, ``'resolvent'`` approximates, but iterates fewer than 16 steps, ``'auto'``
+            iterates up to 96 tokens. Exported graphs always iterate.
 
     Returns:
-        Tensor: Shape (..., m, c); NaN where M is not finite.
+        Tensor: Shape (..., m, c), dtype of ``matrix``; NaN where M is not finite. Computed in float32 at least.
 
     Raises:
         ValueError: If ``method`` is unknown.
     """
     if method not in INVERSE_METHODS:
         raise ValueError(f'unknown inverse method {method!r}; choose one of {", ".join(INVERSE_METHODS)}')
-    alpha = alpha.detach()
     m, lead = matrix.size(-1), matrix.shape[:-2]
     groups = math.prod(lead)
-    alpha = alpha.expand(*lead, 1, 1).reshape(groups, 1, 1)
+    alpha = alpha.detach().expand(*lead, 1, 1).reshape(groups, 1, 1)
     matrix, columns = matrix.reshape(groups, m, m), y.reshape(groups, m, y.size(-1))
-    if is_exporting():
-        fixed = matrix.detach()
-        inverse, = _iterate(fixed, alpha, iterations)
-        out = exact_product(inverse, columns)
-        if matrix.requires_grad:  # its value is out; its differential is the exact inverse's, not the iteration's
-            out = out - exact_product(inverse, exact_product(matrix - fixed, out))
-        return out.reshape(y.shape)
-    if is_compiling():
-        return _CompiledProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
-    method = _choose(method, m, iterations)
-    return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
-
-
-# From this many tokens on a processor works on each matrix by itself: it fits a core's cache, and is worth its operators.
-_LARGE = 512
-
-
-def _parts(matrix: Tensor) -> List[slice]:
-    """Which of the matrices (g, m, m) are worked on together."""
-    groups, m = matrix.shape[:2]
-    if matrix.device.type != 'cpu' or is_observed() or groups == 0 or m < _LARGE:
-        return [slice(None)]
-    return [slice(group, group + 1) for group in range(groups)]
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    if not is_exporting():
+        refuse_transforms()
+        return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
+    fixed = matrix.detach()
+    inverse = newton_inverse(fixed, alpha, iterations)
+    out = exact_product(inverse, columns)
+    if matrix.requires_grad:  # its value is out; its differential is the exact inverse's, not the iteration's
+        out = out - exact_product(inverse, exact_product(matrix - fixed, out))
+    return out.reshape(y.shape)
 
 
 class _InverseProduct(torch.autograd.Function):
-    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1)."""
+    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1); its factors serve both passes.
+
+    Under ``torch.compile`` each pass is one operator, which returns no factors.
+    """
 
     @staticmethod
-    def forward(ctx, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
-        ctx.iterations, ctx.method = iterations, method
-        ctx.parts = _parts(matrix)
-        kept = any(ctx.needs_input_grad)
-
-        def solve(part: slice) -> Tuple[Tensor, Tuple[Tensor, ...]]:
-            factors = _METHODS[method].factorize(matrix[part], alpha[part], iterations)
-            return _METHODS[method].apply(factors, y[part], iterations), factors if kept else ()
-
-        outs, factors = zip(*side_by_side(solve, ctx.parts))
-        out = _joined(outs)
-        ctx.save_for_backward(out, *itertools.chain(*factors))
+    def forward(ctx: Any, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
+        ctx.compiled, ctx.options = is_compiling(), (iterations, method)
+        factors = (matrix, alpha) if ctx.compiled else _factorize(matrix, alpha, *ctx.options)
+        out = newton_product(matrix, y, alpha, *ctx.options) if ctx.compiled else _multiply(factors, y, iterations)
+        ctx.save_for_backward(out, *factors)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         out, *factors = ctx.saved_tensors
-        kinds = len(factors) // len(ctx.parts)
-
-        def solve(index: int) -> Tensor:
-            own = tuple(factors[index * kinds:(index + 1) * kinds])
-            return _METHODS[ctx.method].apply(own, grad[ctx.parts[index]], ctx.iterations)
-
         with no_autocast(grad.device.type):
-            dy = _joined(side_by_side(solve, range(len(ctx.parts))))
+            if ctx.compiled:
+                dy = newton_product(factors[0], grad, factors[1], *ctx.options)
+            else:
+                dy = _multiply(factors, grad, ctx.options[0])
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         return dmatrix, dy, None, None, None
 
 
-@custom_operator
 def newton_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
-    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1)."""
-    return inverse_product(matrix, y, alpha, iterations, method).contiguous()
+    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1), without gradients."""
+    return _multiply(_factorize(matrix, alpha, iterations, method), y, iterations).contiguous()
 
 
-class _CompiledProduct(torch.autograd.Function):
-    """:class:`_InverseProduct` of an operator for both passes. It returns no factors, so the second makes them anew."""
-
-    @staticmethod
-    def forward(ctx, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
-        ctx.options = iterations, method
-        out = newton_product(matrix, y, alpha, iterations, method)
-        ctx.save_for_backward(matrix, alpha, out)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        matrix, alpha, out = ctx.saved_tensors
-        with no_autocast(grad.device.type):
-            dy = newton_product(matrix, grad, alpha, *ctx.options)
-            return exact_product(-dy, out.transpose(1, 2)), dy, None, None, None
+if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take minutes for tens of small products
+    newton_product = torch.library.custom_op('mmsoft::newton_product', newton_product, mutates_args=())
+    newton_product.register_fake(lambda matrix, y, *_: y.new_empty(y.shape))
 
 
-class _Method(NamedTuple):
-    """A factorisation of f(M), as tensors that autograd may keep, move or free, and the product with it."""
-    factorize: Callable[[Tensor, Tensor, int], Tuple[Tensor, ...]]
-    apply: Callable[[Tuple[Tensor, ...], Tensor, int], Tensor]
+def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> Tuple[Tensor, ...]:
+    """The inverse (g, m, m) itself, or what the resolvent's route needs. Shapes alone decide, so no device is asked."""
+    if method == 'newton' or method == 'auto' and matrix.size(-1) <= _FEW_TOKENS or iterations < _FEW_STEPS:
+        return (newton_inverse(matrix, alpha, iterations), )
+    sums = matrix.sum(-1, keepdim=True)
+    scale = (alpha * 2.0**iterations).sqrt()
+    axis = _reflection(sums)
+    # H M H = H (M - mean) H + mean H1 (H1)ᵀ: without the mean, the differences between M's entries keep their digits.
+    mean = sums.mean(1, keepdim=True) / matrix.size(-1)
+    ones = _reflect(torch.ones_like(sums), axis)
+    rest = _reflect(_reflect(matrix - mean, axis).transpose(1, 2), axis)
+    shifted = torch.addcmul(rest, mean * ones, ones.transpose(1, 2)).mul_(scale)
+    shifted.diagonal(dim1=1, dim2=2).add_(_SHIFT)
+    return (invert_(shifted), axis, scale, *_border(matrix, sums, alpha, iterations))
 
 
-def _iterate(matrix: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, ...]:
-    inverse = alpha * matrix
-    for _ in range(iterations):
-        inverse = add_product(inverse, exact_product(inverse, matrix), inverse, beta=2, alpha=-1)
-    return (inverse, )
+def _multiply(factors: Sequence[Tensor], y: Tensor, iterations: int) -> Tensor:
+    """f(M) y from what :func:`_factorize` returned.
+
+    With s = α 2^T, f(λ) = √s F(√s λ), and F no longer knows of the matrix. F(x) is μ times a Chebyshev series in
+    μ = 1 / (x + c), so f(M) y takes the resolvent W = (√s M + c)⁻¹ and one product with W a term (van den Eshof and
+    Hochbruck, *Preconditioning Lanczos approximations to the matrix exponential*, SIAM J. Sci. Comput. 2006).
+    """
+    if len(factors) == 1:
+        return exact_product(factors[0], y)
+    resolvent, axis, scale, border, diagonal = factors
+    y = exact_product(resolvent, _reflect(scale * y, axis))
+    stretch, center, (first, second, *others) = _series(iterations, _TERMS[y.dtype])
+    before, term = y, add_product(y, resolvent, y, beta=-center, alpha=stretch)
+    total = first * before + second * term
+    for coefficient in others:  # the recurrence of Chebyshev's polynomials
+        shifted = before.add(term, alpha=2 * center)
+        before, term = term, add_product(shifted, resolvent, term, beta=-1, alpha=2 * stretch)
+        total.add_(term, alpha=coefficient)
+    z = _reflect(total, axis)
+    return z - border * torch.where(diagonal, z, z.mean(1, keepdim=True))
 
 
-def _multiply(factors: Tuple[Tensor, ...], y: Tensor, iterations: int) -> Tensor:
-    return exact_product(factors[0], y)
+@functools.lru_cache(maxsize=None)
+def _series(iterations: int, terms: int) -> Tuple[float, float, List[float]]:
+    """Chebyshev series of F(x) / μ, exact at both ends: factor and offset that take μ to -1 ... 1, and coefficients."""
+    steps = 2.0**iterations
+    low, high = 1 / (math.sqrt(2 * steps) + _SHIFT), 1 / _SHIFT  # of μ, given that αλ² ≤ 2
+    nodes = np.cos(np.linspace(0, np.pi, terms))
+    mu = (high + low + (high - low) * nodes) / 2
+    x = np.maximum(1 / mu - _SHIFT, 1e-9)
+    filtered = -np.expm1(steps * np.log1p(-np.minimum(x * x / steps, 1 - 1e-9))) / x
+    coefficients = np.polynomial.chebyshev.chebfit(nodes, filtered / mu, terms - 1).tolist()
+    return 2 / (high - low), (high + low) / (high - low), coefficients
 
 
-def _diagonalize(matrix: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, ...]:
-    finite = matrix.isfinite().all(-1).all(-1).view(-1, 1, 1)
-    eigenvalues, vectors = torch.linalg.eigh(matrix.double().masked_fill(~finite, 0))
-    gain = newton_filter(eigenvalues, alpha.squeeze(-1).double(), iterations).unsqueeze(-1)
-    return vectors, gain.masked_fill(~finite, math.nan)
+def invert_(matrix: Tensor) -> Tensor:
+    """Inverts symmetric positive definite matrices (g, m, m) in place, by blocks; NaN where they are not."""
+    m = matrix.size(-1)
+    if m <= _BLOCK:
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        factor = factor.masked_fill_((info != 0).view(-1, 1, 1), math.nan)
+        unit = torch.eye(m, dtype=matrix.dtype, device=matrix.device).expand_as(matrix)
+        root = torch.linalg.solve_triangular(factor, unit, upper=False)
+        return matrix.copy_(exact_product(root.transpose(1, 2), root))
+    half = m // 2
+    top, bottom, low = matrix[:, :half, :half], matrix[:, half:, half:], matrix[:, half:, :half]
+    ratio = exact_product(low, invert_(top))
+    invert_(bottom.sub_(exact_product(ratio, low.transpose(1, 2))))
+    low.copy_(exact_product(bottom, ratio)).neg_()
+    top.sub_(exact_product(ratio.transpose(1, 2), low))
+    matrix[:, :half, half:] = low.transpose(1, 2)
+    return matrix
 
 
-def _filter(factors: Tuple[Tensor, ...], y: Tensor, iterations: int) -> Tensor:
-    vectors, gain = factors
-    return (vectors @ (gain * (vectors.transpose(1, 2) @ y.double()))).to(y.dtype)
+def _reflection(vector: Tensor) -> Tensor:
+    """The u of Householder's reflection ``H = I - u uᵀ`` that turns ``vector`` (g, m, 1) to the first axis.
+
+    As tokens of an image resemble each other, one eigenvalue of M, with nearly the row sums as vector, exceeds the
+    others by orders of magnitude. In H M H it has an entry of its own, and its rounding does not drown the others.
+    """
+    unit = vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True).clamp(min=torch.finfo(vector.dtype).tiny)
+    first = unit[:, :1]
+    axis = torch.cat([torch.where(first < 0, first - 1, first + 1), unit[:, 1:]], dim=1)
+    return axis * (1 + first.abs()).rsqrt()
 
 
-_METHODS: Dict[str, _Method] = {
-    'newton': _Method(_iterate, _multiply),
-    'closed_form': _Method(_diagonalize, _filter),
-    'resolvent': _Method(resolvent.factorize, resolvent.filter_product),
-}
-INVERSE_METHODS = ('auto', *_METHODS, 'krylov')
-
-# Up to this many tokens the iteration's few small products cost less than the resolvent's many thin ones.
-_FEW = 96
+def _reflect(x: Tensor, axis: Tensor) -> Tensor:
+    """``H x``."""
+    return torch.addcmul(x, axis, (axis * x).sum(1, keepdim=True), value=-1)
 
 
-def _choose(method: str, m: int, iterations: int) -> str:
-    """The key of :data:`_METHODS` that ``method`` stands for; nothing that a device would have to tell decides."""
-    if method in ('newton', 'closed_form'):
-        return method
-    if iterations < resolvent.LEAST_ITERATIONS or method == 'auto' and m <= _FEW:
-        return 'newton'
-    return 'resolvent'
+def _border(matrix: Tensor, sums: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, Tensor]:
+    """How much of 1/λ the iteration takes away at αλ² = 2, where f falls to 0, and whether M is diagonal: (g, 1, 1).
+
+    As α ≤ 2 / ‖M‖₁², λ must be every row's sum. Its vector is constant, or any vector if M is diagonal.
+    """
+    border = (alpha * sums.amin(1, keepdim=True).square() - 1).clamp(min=0).pow(2.0**iterations)
+    beside = sums - matrix.diagonal(dim1=1, dim2=2).unsqueeze(-1)
+    return border, beside.amax(1, keepdim=True) <= 8 * torch.finfo(matrix.dtype).eps

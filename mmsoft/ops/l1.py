@@ -9,23 +9,15 @@ from .numerics import at_least_float32, autocast_enabled, is_exporting
 ORDERS = ('auto', 'tokens', 'channels')
 
 
-def l1_attention(q: Tensor,
-                 k: Tensor,
-                 v: Tensor,
-                 mask: Optional[Tensor] = None,
-                 p: Optional[int] = 1,
-                 eps: float = 1e-12,
-                 order: str = 'auto') -> Tensor:
+def l1_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: Optional[int] = 1,
+                 eps: float = 1e-12, order: str = 'auto') -> Tensor:
     r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q / \|q\|_1`, and k alike (2206.08898, Sec. 2.2).
 
     Each channel of a head is normalised over the head's tokens. Both norms scale the same d channels, so they are
     multiplied into the smaller factor and no normalised copy of q or k is made.
 
-    The paper multiplies normalised queries and keys in half precision (2206.08898, Sec. 1), where nothing overflows.
-    But they and the product are of the order 1/n, which float16 holds as subnormal numbers: for 16,800 tokens of unit
-    variance (800×1344 in patches of 8, d = 48) that product has an error of 3.4e-3, for 67,200 one of 2.8e-2. bfloat16
-    errs by 3.3e-3 whatever n. This one computes in float32, to 3e-7, in 0.7 to 1.3 times the time of bfloat16 products
-    on a CPU, and leaves rounding to what follows: under autocast its result is float32.
+    Normalised queries and keys are of the order 1/n, which float16 holds as subnormal numbers and bfloat16 to 3e-3, so
+    unlike the paper's (2206.08898, Sec. 1), this one computes in float32; under autocast its result is float32.
 
     Args:
         q (Tensor): Queries, shape (B, h, n, d).
@@ -34,7 +26,7 @@ def l1_attention(q: Tensor,
         mask (Tensor, optional): Tokens that take part, shape (B, n) of bool, for n = m. The others enter neither norm
             nor product, and their own result is zero. Defaults to None: all do.
         p (int, optional): 2 takes the l2 norm, None none, the paper's ablations (2206.08898, Sec. 4.6). Defaults to 1.
-        eps (float): Least norm that is divided by. Defaults to 1e-12.
+        eps (float): Minimum norm that is divided by. Defaults to 1e-12.
         order (str): ``'tokens'`` is (q̂k̂ᵀ)v, of cost n·m·(d + c), ``'channels'`` is q̂(k̂ᵀv), of cost (n + m)·d·c;
             ``'auto'`` takes the cheaper of the two: for n = m and d = c the former if n < d.
 
@@ -49,29 +41,18 @@ def l1_attention(q: Tensor,
     return _attend(_wide(q), k, v, mask, p, eps, order)
 
 
-def l1_class_attention(q: Tensor,
-                       k: Tensor,
-                       v: Tensor,
-                       mask: Optional[Tensor] = None,
+def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None,
                        p: Optional[int] = 1) -> Tensor:
     """SimA's product for the first token alone, which attends to all (published with an eps of 1e-6).
 
-    Arguments are those of :func:`l1_attention`; the first query is normalised by the queries of all tokens.
-
-    Returns:
-        Tensor: Shape (B, h, 1, c), dtype of ``q``, or float32 under autocast. Computed in float32 at least.
+    Arguments are those of :func:`l1_attention`; the first query is normalised by the queries of all tokens. The result
+    has shape (B, h, 1, c).
     """
     return _attend(_wide(q), k, v, mask, p, 1e-6, 'tokens', queries=1)
 
 
 @at_least_float32
-def _attend(q: Tensor,
-            k: Tensor,
-            v: Tensor,
-            mask: Optional[Tensor],
-            p: Optional[int],
-            eps: float,
-            order: str,
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: Optional[int], eps: float, order: str,
             queries: Optional[int] = None) -> Tensor:
     """:func:`l1_attention` of the first so many queries."""
     if mask is not None:
@@ -79,7 +60,10 @@ def _attend(q: Tensor,
     scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))
     if queries is not None:
         q = q[..., :queries, :]
-    if order == 'tokens' or (order == 'auto' and not is_exporting() and _tokens_are_cheaper(q, v)):
+    if order == 'auto' and not is_exporting():
+        (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
+        order = 'tokens' if n * m * (d + c) < (n + m) * d * c else 'channels'
+    if order == 'tokens':
         return ((q * scale) @ k.transpose(-2, -1)) @ v
     return q @ (scale.transpose(-2, -1) * (k.transpose(-2, -1) @ v))
 
@@ -95,8 +79,3 @@ def _norm(x: Tensor, p: Optional[int], eps: float) -> Tensor:
     # A CPU takes several times as long for vector_norm over any but the last dimension as for a sum.
     norm = x.abs().sum(-2, keepdim=True) if p == 1 else torch.linalg.vector_norm(x, p, dim=-2, keepdim=True)
     return norm.clamp(min=eps)
-
-
-def _tokens_are_cheaper(q: Tensor, v: Tensor) -> bool:
-    (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
-    return n * m * (d + c) < (n + m) * d * c

@@ -9,15 +9,16 @@ from torch import Tensor
 
 Size = Union[int, Tensor]
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 _HAS_CUSTOM_OP = hasattr(torch.library, 'custom_op')  # since torch 2.4
-_NAMES_PRECISIONS = hasattr(torch.backends, 'fp32_precision')  # since torch 2.9, where reading allow_tf32 may raise
 
 
 def at_least_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Runs ``function`` on float32 copies of float16 and bfloat16 tensors, outside autocast; float64 stays float64.
+    """Runs ``function`` outside autocast, on float32 copies of float16 and bfloat16 tensors; float64 stays float64.
 
-    Sums of exponentials over thousands of tokens, an inverse and an l1 norm have no meaning in half precision. The
-    result has the dtype of the function's first argument. Arguments that are no tensors pass unchanged.
+    Sums of exponentials over thousands of tokens, an inverse and an l1 norm have no meaning in half precision. If the
+    process lets a CPU round the factors of float32 products (``torch.set_float32_matmul_precision('medium')``), the
+    function runs in float64, which takes about twice the time. The result has the dtype of the first argument.
     """
     name = next(iter(inspect.signature(function).parameters))
 
@@ -26,16 +27,17 @@ def at_least_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         first = args[0] if args else kwargs.get(name)
         if not isinstance(first, Tensor):
             return function(*args, **kwargs)  # raises the error that fits
+        rounds = first.device.type == 'cpu' and not is_exporting() and _rounds_float32('cpu')
+        narrow, wide = (_FLOATS, torch.float64) if rounds else (_FLOATS[:2], torch.float32)
+
+        def promote(value: Any) -> Any:
+            return value.to(wide) if isinstance(value, Tensor) and value.dtype in narrow else value
+
         with no_autocast(first.device.type):
-            out = function(*(_promote(arg) for arg in args), **{key: _promote(arg) for key, arg in kwargs.items()})
+            out = function(*map(promote, args), **{key: promote(value) for key, value in kwargs.items()})
         return out.to(first.dtype)
 
     return promoted
-
-
-def _promote(value: Any) -> Any:
-    half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-    return value.float() if half else value
 
 
 def no_autocast(device_type: str) -> ContextManager:
@@ -45,79 +47,62 @@ def no_autocast(device_type: str) -> ContextManager:
 
 def autocast_enabled(device_type: str) -> bool:
     """Whether autocast is on for a kind of device."""
-    if hasattr(torch.amp, 'is_autocast_available'):  # since torch 2.4
-        # torch.compile cannot trace is_autocast_available, which the first test avoids.
-        known = device_type in ('cpu', 'cuda') or torch.amp.is_autocast_available(device_type)
-        return known and torch.is_autocast_enabled(device_type)
-    return device_type == 'cpu' and torch.is_autocast_cpu_enabled() or (
-        device_type == 'cuda' and torch.is_autocast_enabled())
+    if not hasattr(torch.amp, 'is_autocast_available'):  # before torch 2.4
+        return {'cpu': torch.is_autocast_cpu_enabled, 'cuda': torch.is_autocast_enabled}.get(device_type, bool)()
+    # torch.compile cannot trace is_autocast_available, which the first test avoids.
+    known = device_type in ('cpu', 'cuda') or torch.amp.is_autocast_available(device_type)
+    return known and torch.is_autocast_enabled(device_type)
 
 
 def exact_product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product with all digits of float32, also where the process lets a GPU take TF32 for float32.
+    """``a b`` of (..., n, k) and (..., k, m) with all digits of float32, also where a GPU may take TF32 for float32.
 
-    The flag that would forbid TF32 belongs to the whole process and its threads, so it is read but left alone. Where it
-    allows TF32, each factor is split into what TF32 holds and a small rest; of the four products the one of the rests
-    is below float32's resolution. Not differentiable on a GPU: for use within autograd functions.
-
-    Args:
-        a (Tensor): Shape (..., n, k).
-        b (Tensor): Shape (..., k, m).
-
-    Returns:
-        Tensor: Shape (..., n, m).
+    The flag that would forbid TF32 belongs to the whole process, so it is read but left alone; see :func:`split`. On a
+    CPU, :func:`at_least_float32` must be around it. Not differentiable on a GPU: for use within autograd functions.
     """
     first, *others = _factors(a, b)
     return sum((left @ right for left, right in others), first[0] @ first[1])
 
 
 def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta · c + alpha · a b``, one launch where :func:`exact_product` takes one: (g, n, m), (g, n, k), (g, k, m)."""
+    """``beta · c + alpha · a b`` by as many launches as :func:`exact_product`: (g, n, m), (g, n, k), (g, k, m)."""
     for left, right in _factors(a, b):
         c, beta = torch.baddbmm(c, left, right, beta=beta, alpha=alpha), 1
     return c
 
 
-def add_product_(c: Tensor, a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
-    """Adds ``alpha · a b`` to ``c``, as :func:`add_product`."""
-    for left, right in _factors(a, b):
-        c.baddbmm_(left, right, alpha=alpha)
-    return c
-
-
 def split(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
-    """Pairs whose products add up to float32's, and may each be rounded to TF32 (11 bits)."""
-    high_a, high_b = _eleven_bits(a), _eleven_bits(b)
+    """Pairs whose products add up to ``a b`` even if TF32 keeps 11 bits of each factor: leading bits and rests."""
+    high_a, high_b = ((t.contiguous().view(torch.int32) & -2**13).view(torch.float32) for t in (a, b))
     return (high_a, high_b), (high_a, b - high_b), (a - high_a, high_b)
 
 
 def _factors(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
-    if a.dtype != torch.float32 or a.device.type == 'cpu' or is_exporting() or not _allows_tf32():
-        return ((a, b), )
-    return split(a, b)
+    rounds = a.dtype == torch.float32 and a.device.type != 'cpu' and not is_exporting() and _rounds_float32('cuda')
+    return split(a, b) if rounds else ((a, b), )
 
 
-def _allows_tf32() -> bool:
-    matmul = torch.backends.cuda.matmul
-    return matmul.fp32_precision in ('tf32', 'bf16') if _NAMES_PRECISIONS else matmul.allow_tf32
-
-
-def _eleven_bits(x: Tensor) -> Tensor:
-    return (x.contiguous().view(torch.int32) & -2**13).view(torch.float32)
+def _rounds_float32(device_type: str) -> bool:
+    """Whether the process lets matrix products on ``'cpu'`` or ``'cuda'`` round float32 to TF32 or bfloat16."""
+    if hasattr(torch.backends, 'fp32_precision'):  # since torch 2.9, where the other getters may raise
+        backend = torch.backends.mkldnn if device_type == 'cpu' else torch.backends.cuda
+        return backend.matmul.fp32_precision in ('tf32', 'bf16')
+    if device_type == 'cpu':
+        return torch.get_float32_matmul_precision() == 'medium'
+    return torch.backends.cuda.matmul.allow_tf32
 
 
 def is_exporting() -> bool:
     """Whether ``torch.export`` or ``torch.onnx.export`` is tracing.
 
-    Autograd functions, fused kernels and choices by value have no place in an exported graph: operators that have them
-    compute their plain formula instead. Before torch 2.4 the same holds for ``torch.compile``, which cannot be told
-    from ``torch.export`` there.
+    An exported graph gets plain formulas instead of autograd functions, fused kernels and choices by value. Before
+    torch 2.4 so does ``torch.compile``, which cannot be told from ``torch.export`` there.
     """
     if torch.onnx.is_in_onnx_export():
         return True
     if hasattr(torch.compiler, 'is_exporting'):  # since torch 2.7
         return torch.compiler.is_exporting()
-    if not _is_tracing():
+    if not is_tracing():
         return False
     return not _HAS_CUSTOM_OP or not torch.compiler.is_dynamo_compiling() or _dynamo_exports()
 
@@ -127,7 +112,7 @@ def is_compiling() -> bool:
     return _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not is_exporting()
 
 
-def _is_tracing() -> bool:
+def is_tracing() -> bool:
     """Whether ``torch.compile`` or ``torch.export`` is tracing."""
     return hasattr(torch.compiler, 'is_compiling') and torch.compiler.is_compiling()
 
@@ -137,38 +122,32 @@ def _dynamo_exports() -> bool:
     return torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().export
 
 
-# Dynamo calls this function instead of tracing it. torch.compiler.assume_constant_result does so, but imports dynamo.
-_dynamo_exports._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# Dynamo calls these instead of tracing them; torch.compiler.assume_constant_result does the same, but imports dynamo.
+for _function in (_rounds_float32, _dynamo_exports):  # their names must begin with an underscore
+    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def is_observed() -> bool:
-    """Whether this thread's operators are being recorded or counted, by someone who would miss those of others."""
-    return (_is_tracing() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
-            or torch.autograd._profiler_enabled())
+def refuse_transforms() -> None:
+    """Raises NotImplementedError within torch.func.grad, vmap, jacrev and the like."""
+    if not is_tracing() and torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            "SOFT's operators do not support torch.func (grad, vmap, jacrev, ...); use torch.autograd.grad")
 
 
-def custom_operator(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Makes ``function`` an operator that ``torch.compile`` calls and does not trace.
+def clamp_size(size: Size, maximum: int = 2**31) -> Size:
+    """``min(size, maximum)``, which an exported graph computes anew for each input.
 
-    Tens of small products in each block would take a compiler minutes, and gain nothing. The result has the shape of
-    the second argument, and shares no memory with any.
-    """
-    if not _HAS_CUSTOM_OP:
-        return function
-    operator = torch.library.custom_op(f'mmsoft::{function.__name__}', function, mutates_args=())
-    operator.register_fake(lambda first, second, *_: second.new_empty(second.shape))
-    return operator
-
-
-def clamp_size(size: Size, maximum: int) -> Size:
-    """``min(size, maximum)`` for a maximum above 1, which an exported graph computes anew for each input.
-
-    A size is a tensor under ``torch.onnx.export``, a symbol under ``torch.export``, and a number otherwise. For ``min``
-    of a symbol, torch 2.5 exports whichever is smaller in the example, hence the minimum of tensors.
+    A size is a tensor under ``torch.onnx.export``, a symbol under ``torch.export``, and a number otherwise. ``min`` of
+    a symbol is exported as the smaller one in the example. A new symbol must be at least 2, as 1 would be a constant.
     """
     if isinstance(size, Tensor):
         return size.clamp(max=maximum)
-    return _new_symbol(size, maximum) if _is_export_symbol(size) else min(size, maximum)
+    if not _is_export_symbol(size):
+        return min(size, maximum)
+    symbol = torch.full((), size).clamp(max=maximum).item()
+    torch._check(symbol >= 2)
+    torch._check(symbol <= maximum)
+    return symbol
 
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
@@ -176,19 +155,9 @@ def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
 
     Each later operator on a formula of an image's sides would take the export a second.
     """
-    if not _is_export_symbol(x.size(dim)):
-        return x
-    return x.index_select(dim, torch.arange(_new_symbol(x.size(dim)), device=x.device))
-
-
-def _new_symbol(size: Size, maximum: int = 2**31) -> int:
-    """A symbol read from a tensor: at least 2, because an export specialises what may be 1."""
-    symbol = torch.full((), size).clamp(max=maximum).item()  # type: ignore[arg-type]
-    torch._check(symbol >= 2)
-    torch._check(symbol <= maximum)
-    return symbol  # type: ignore[return-value]
+    size = x.size(dim)
+    return x.index_select(dim, torch.arange(clamp_size(size), device=x.device)) if _is_export_symbol(size) else x
 
 
 def _is_export_symbol(size: Size) -> bool:
-    """Whether a size is a symbol of ``torch.export``, not one of ``torch.compile``."""
     return isinstance(size, torch.SymInt) and _HAS_CUSTOM_OP and not torch.compiler.is_dynamo_compiling()

@@ -19,7 +19,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
         bottleneck (Tensor): Bottleneck tokens, shape (B, h, m, d).
         v (Tensor): Values, shape (B, h, n, c).
         iterations (int): Newton–Raphson steps. Defaults to 20.
-        inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`. Defaults to ``'auto'``.
+        inverse (str): Method of :func:`mmsoft.ops.inverse_product`. Defaults to ``'auto'``: by the number of tokens.
 
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
@@ -32,10 +32,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
 
 
 @at_least_float32
-def soft_norm_attention(q: Tensor,
-                        bottleneck: Tensor,
-                        v: Tensor,
-                        iterations: int = 20,
+def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20,
                         inverse: str = 'auto') -> Tensor:
     r"""SOFT-Norm, :math:`P^\top D^{-\frac12} A^{-1} D^{-\frac12} P \, v` with D the row sums of A (2207.03341, Eq. 25).
 
@@ -52,15 +49,7 @@ def soft_norm_attention(q: Tensor,
 
 @at_least_float32
 def gaussian_attention(q: Tensor, v: Tensor) -> Tensor:
-    r"""What SOFT approximates: :math:`S v` with :math:`S_{ij} = \exp(-\frac12 \|q_i - q_j\|^2)` (2110.11945, Eq. 4).
-
-    Args:
-        q (Tensor): Queries, which are also the keys, shape (B, h, n, d).
-        v (Tensor): Values, shape (B, h, n, c).
-
-    Returns:
-        Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
-    """
+    r"""What SOFT approximates: :math:`S v` with :math:`S_{ij} = \exp(-\frac12 \|q_i - q_j\|^2)` (2110.11945, Eq. 4)."""
     return gaussian_product(q, q, v)
 
 
@@ -73,8 +62,8 @@ def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
     r"""Starting scale of SOFT-Norm's iteration for matrices A of shape (B, h, m, m) and their row sums: (B, 1, 1, 1).
 
     ``2 / ‖A‖₁²``, halved at most ten times while ``‖I - α A²‖₁ > 1.01``. Both norms are taken over the heads of one
-    image: the published network takes them over the whole batch, where an image's result depends on its companions.
-    A has no negative entry, so the norm needs only the row sums and the diagonal of A².
+    image; the published network takes them over the batch, and results depend on the other images. A has no negative
+    entry, so the norm needs only the row sums and the diagonal of A².
     """
     square_row_sums = exact_product(kernel, row_sums)
     square_diagonal = torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()

@@ -18,7 +18,7 @@ class OnMap(nn.Module):
         return self.attn(x, (8, 12))
 
 
-@pytest.mark.parametrize('inverse', ['newton', 'closed_form', 'auto'])
+@pytest.mark.parametrize('inverse', ['newton', 'resolvent', 'auto'])
 @pytest.mark.parametrize('iterations', [20, 5])
 def test_soft_attention(inverse, iterations):
     attn = OnMap(

@@ -1,11 +1,14 @@
 """The Gaussian kernel and its product by fused kernels, in parts and in tiles, against the dense formula."""
+from types import SimpleNamespace
+
 import dense
 import pytest
 import torch
 from devices import every_setting, settings
 from oracles import error, shape_id, tokens, value_and_grads
+from torch.utils.flop_counter import FlopCounterMode
 
-from mmsoft.ops import fused, gaussian_kernel, gaussian_product, tiles
+from mmsoft.ops import fused, gaussian, gaussian_kernel, gaussian_product
 
 # batch, heads, n, m, d, c
 SHAPES = [(1, 1, 1, 1, 1, 1), (1, 1, 7, 1, 32, 32), (1, 3, 1, 9, 8, 5), (2, 11, 33, 12, 32, 32), (3, 2, 50, 9, 8, 4),
@@ -20,9 +23,9 @@ def route(request, monkeypatch):
     if request.param == 'parts':
         monkeypatch.setattr(fused, '_parts', lambda x, short, long: 3)
     if 'tiles' in request.param:
-        monkeypatch.setattr(fused, 'available', lambda *_: False)
+        monkeypatch.setenv('MMSOFT_GAUSSIAN', 'tiled')
     if request.param == 'small tiles':
-        monkeypatch.setattr(tiles, 'TILE_ELEMENTS', dict(cpu=37, cuda=37))
+        monkeypatch.setattr(gaussian, 'TILE_ELEMENTS', dict(cpu=37, cuda=37))
 
 
 every_route = pytest.mark.parametrize('route', ROUTES, indirect=True)
@@ -179,5 +182,83 @@ def test_memory_is_that_of_the_tokens(learns):
         out = gaussian_product(x, y, b)
         if learns:
             out.sum().backward()
-    most = 2e6 if fused._ON_CPU else 4 * tiles.TILE_ELEMENTS['cpu']  # before torch 2.3, a tile at a time
+    most = 2e6 if fused._ON_CPU else 4 * gaussian.TILE_ELEMENTS['cpu']  # before torch 2.3, a tile at a time
     assert max(event.cpu_memory_usage for event in profile.events()) <= most
+
+
+class TestFusedKernels:
+    """When they are taken, and when not."""
+
+    @pytest.fixture(autouse=True)
+    def unchecked(self, monkeypatch):
+        """Routes that products take, none of which was checked before."""
+        if not fused._ON_CPU:
+            pytest.skip('this torch has none for CPUs')
+        taken, check = [], fused._works
+        for name in ('forward', 'backward'):
+            monkeypatch.setattr(fused, name, self.noted(taken, getattr(fused, name)))
+        check.cache_clear()
+        yield taken
+        check.cache_clear()
+
+    @staticmethod
+    def noted(taken, function):
+
+        def call(*args):
+            taken.append(args[0].shape)
+            return function(*args)
+
+        return call
+
+    def test_checked_once_per_dtype(self, unchecked):
+        case = inputs((1, 2, 9, 5, 4, 4))
+        for dtype, calls in ((torch.float64, 3), (torch.float64, 1), (torch.float32, 3), (torch.float32, 1)):
+            del unchecked[:]
+            gaussian_product(*(t.to(dtype) for t in case))
+            assert len(unchecked) == calls  # the product, and at first two of the check
+
+    @pytest.mark.parametrize('broken', ['forward', 'backward', 'nan', 'raises'])
+    def test_broken_kernels_are_replaced_by_tiles(self, broken, monkeypatch):
+        name = 'backward' if broken == 'backward' else 'forward'
+        right = getattr(fused, name)
+
+        def wrong(*args):
+            if broken == 'raises':
+                raise RuntimeError('no kernel found')
+            out = right(*args)
+            if broken == 'backward':
+                return out[0], out[1] * 1.01, out[2]
+            return out * (float('nan') if broken == 'nan' else 1.01)
+
+        monkeypatch.setattr(fused, name, wrong)
+        case = inputs((1, 2, 9, 5, 4, 4))
+        want = value_and_grads(dense.gaussian_product, *case)
+        with pytest.warns(UserWarning, match='self-check') as warned:
+            for _ in range(2):
+                assert max(error(value_and_grads(gaussian_product, *case), want)) < 1e-12
+        assert len(warned) == 1
+
+    def test_environment_variable_forbids_them_at_any_time(self, unchecked, monkeypatch):
+        case = inputs((1, 2, 9, 5, 4, 4))
+        gaussian_product(*case)
+        del unchecked[:]
+        monkeypatch.setenv('MMSOFT_GAUSSIAN', 'tiled')
+        assert max(error([gaussian_product(*case)], [dense.gaussian_product(*case)])) < 1e-12
+        assert not unchecked
+
+    def test_nothing_is_checked_in_a_graph_or_under_a_mode(self, unchecked):
+        case = inputs((1, 2, 9, 5, 4, 4))
+        with FlopCounterMode(display=False):
+            gaussian_product(*case)
+        torch.jit.trace(gaussian_product, case, check_trace=False)
+        assert unchecked and fused._works.cache_info().currsize == 0
+
+    def test_cuda_without_memory_efficient_attention(self, monkeypatch):
+        monkeypatch.setattr(fused, '_ON_CUDA', True)
+        monkeypatch.setattr(fused, '_works', lambda *_: True)
+        monkeypatch.setattr(torch.cuda, 'is_current_stream_capturing', lambda: False)
+        case = [SimpleNamespace(device=torch.device('cuda'), dtype=torch.float32, numel=lambda: 1)] * 3
+        monkeypatch.setattr(torch.backends.cuda, 'mem_efficient_sdp_enabled', lambda: True)
+        assert fused.serves(*case)
+        monkeypatch.setattr(torch.backends.cuda, 'mem_efficient_sdp_enabled', lambda: False)
+        assert not fused.serves(*case)
