@@ -4,44 +4,149 @@ transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoder
 ``soft_*`` and ``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*`` and ``sima_cvt_*``;
 ``timm.list_models('soft*')`` lists them. timm is needed for this module only.
 """
-from typing import List, Optional, Sequence
+import re
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type, Union
 
-from mmengine.logging import MMLogger
+import torch
+from mmengine.model import initialize
 from torch import Tensor, nn
 
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
-from mmsoft.utils import HostError, UsageError
+from mmsoft.utils import HostError, check_choice
 
 try:
-    from timm.models import FeatureInfo, register_model
+    from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
+    from timm.models._features import feature_take_indices
 except ImportError as error:
-    raise HostError('mmsoft.timm needs timm, which is not installed: pip install timm.') from error
+    raise HostError('mmsoft.timm needs timm, which is not installed: pip install "timm>=1.0".') from error
 
-#: What published networks see, in timm's words.
-INPUT = dict(input_size=(3, 224, 224), crop_pct=0.9, interpolation='bicubic', num_classes=1000, pool_size=None,
-             mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), first_conv=None, classifier='head.fc')
+__all__ = ['TimmModel']
+Indices = Optional[Union[int, Sequence[int]]]
+TOKENS = ('pos_embed', 'cls_token')
+register_notrace_module(BaseBackbone)  # torch.fx cannot follow decisions by the size of a map
 
 
-class Network(nn.Module):
-    """A backbone under timm's conventions, which loads whatever the backbone loads, published files included.
+class TimmModel(nn.Module):
+    """A backbone as a classifier with the methods of timm's models; it loads published files and ours.
 
     Args:
-        name (str): Its name in timm's registry.
-        backbone (BaseBackbone): The backbone, which is initialised.
+        backbone (type): Class of the backbone.
+        num_classes (int): Classes; 0 for pooled features.
+        in_chans (int): Channels of the image.
+        global_pool (str): ``'token'`` classifies the class token, ``'avg'`` the mean of all others, ``''`` pools
+            nothing.
+        **kwargs: Those of the backbone.
+
+    Attributes:
+        feature_info (list[dict]): Channels and stride of the maps that :meth:`forward_intermediates` can return.
     """
 
-    def __init__(self, name: str, backbone: BaseBackbone) -> None:
+    def __init__(self,
+                 backbone: Type[BaseBackbone],
+                 num_classes: int = 1000,
+                 in_chans: int = 3,
+                 global_pool: str = 'token',
+                 **kwargs) -> None:
         super().__init__()
-        logger = MMLogger.get_current_instance()
-        level = logger.level
-        logger.setLevel('WARNING')  # mmengine tells how each parameter was initialised
-        backbone.init_weights()
-        logger.setLevel(level)
-        self.backbone = backbone
-        self.pretrained_cfg = self.default_cfg = dict(INPUT, architecture=name)
+        self.build_backbone = lambda **changes: backbone(**{**kwargs, 'in_channels': in_chans, **changes})
+        self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
+        initialize(self.backbone, self.backbone.default_init_cfg())
+        for name, parameter in self.backbone.named_parameters():
+            if name.endswith(TOKENS):
+                nn.init.trunc_normal_(parameter, std=0.02)
+        self.feature_info = _feature_info(self.backbone)
+        self.num_features = self.head_hidden_size = self.backbone.out_channels[-1]
+        self.head = nn.Module()
+        self.reset_classifier(num_classes, global_pool)
         self._register_load_state_dict_pre_hook(self._take_published)
+
+    def forward_intermediates(self,
+                              x: Tensor,
+                              indices: Indices = None,
+                              norm: bool = False,
+                              stop_early: bool = False,
+                              output_fmt: str = 'NCHW',
+                              intermediates_only: bool = False) -> Union[List[Tensor], Tuple[Tensor, List[Tensor]]]:
+        """Maps of several stages or blocks, and what :meth:`forward_features` returns.
+
+        Args:
+            x (Tensor): Images (B, 3, H, W).
+            indices (int or Sequence[int], optional): The last so many maps, or these. Defaults to all.
+            norm (bool): Without effect: maps are as the backbone returns them.
+            stop_early (bool): Without effect: :meth:`prune_intermediate_layers` removes what is not needed.
+            output_fmt (str): ``'NCHW'`` for maps (B, C, H, W), ``'NLC'`` for tokens (B, H · W, C).
+            intermediates_only (bool): Whether to return the maps alone.
+        """
+        check_choice('output_fmt', str(getattr(output_fmt, 'value', output_fmt)), ('NCHW', 'NLC'))
+        take, _ = feature_take_indices(len(self.feature_info), indices)
+        maps, tokens = self._forward_backbone(x)
+        found = dict(zip(self.backbone.out_indices, maps))
+        chosen = [found[i] if output_fmt == 'NCHW' else found[i].flatten(2).transpose(1, 2) for i in take]
+        return chosen if intermediates_only else (tokens, chosen)
+
+    def prune_intermediate_layers(self, indices: Indices = 1, prune_norm: bool = False, prune_head: bool = True
+                                  ) -> List[int]:
+        """Removes the head, and all layers that the maps of these indices do not need; returns these as a list."""
+        take, _ = feature_take_indices(len(self.feature_info), indices)
+        pruned = self.build_backbone(out_indices=take).to(next(self.parameters()))
+        own = self.backbone.state_dict()
+        pruned.load_state_dict({name: own[name] for name in pruned.state_dict()})
+        self.backbone = pruned.train(self.training)
+        self.num_features = self.head_hidden_size = pruned.out_channels[-1]
+        self.reset_classifier(0, '')
+        return take
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (B, 3, H, W) to tokens (B, 1 + n, C): the class token, then those of the last map."""
+        return self._forward_backbone(x)[1]
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Tokens (B, 1 + n, C) to scores (B, num_classes), or to the pooled features (B, C)."""
+        if self.global_pool:
+            x = x[:, 0] if self.global_pool == 'token' else x[:, 1:].mean(1)
+        return x if pre_logits else self.head.fc(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (B, 3, H, W) to scores (B, num_classes)."""
+        return self.forward_head(self.forward_features(x))
+
+    def _forward_backbone(self, x: Tensor) -> Tuple[Tuple[Tensor, ...], Tensor]:
+        """The maps of the backbone, and the tokens of the last one behind the class token, if there is one."""
+        maps = self.backbone(x)
+        if not self.backbone.has_cls_token:
+            return maps, maps[-1].flatten(2).transpose(1, 2)
+        last, cls = maps[-1]
+        return maps[:-1] + (last, ), torch.cat([cls[:, None], last.flatten(2).transpose(1, 2)], dim=1)
+
+    def get_classifier(self) -> nn.Module:
+        """The last layer."""
+        return self.head.fc
+
+    def reset_classifier(self, num_classes: int, global_pool: Optional[str] = None) -> None:
+        """Puts a new linear layer in the classifier's place, and changes the pooling if it is given."""
+        if global_pool is not None:
+            check_choice('global_pool', global_pool, ('token', 'avg', ''))
+            self.global_pool = global_pool
+        self.num_classes = num_classes
+        self.head.fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recomputes each block in the backward pass to save memory."""
+        for module in self.backbone.modules():
+            if hasattr(module, 'with_cp'):
+                module.with_cp = enable
+
+    def group_matcher(self, coarse: bool = False) -> Union[Dict[str, Any], Callable[[str], int]]:
+        """The layer of a parameter, by its name, or its stage with ``coarse``; for layer-wise learning rates."""
+        if coarse:
+            return dict(stem=r'^backbone\.(?:patch_embed|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
+        return lambda name: self.backbone.get_layer_depth(name)[0]
+
+    def no_weight_decay(self) -> Set[str]:
+        """Names of the parameters that are trained without weight decay."""
+        return {name for name, _ in self.named_parameters() if name.endswith(TOKENS)}
 
     def load_pretrained(self, filename: str) -> None:
         """Loads a checkpoint; the classifier of other classes than this one's stays as it was initialised.
@@ -65,104 +170,53 @@ class Network(nn.Module):
                 del state_dict[name]
 
 
-class Features(Network):
-    """Maps of a backbone, as ``create_model(…, features_only=True)`` returns them.
-
-    Attributes:
-        feature_info (FeatureInfo): ``channels()`` and ``reduction()`` of the maps; stages or blocks count as for the
-            backbone's ``out_indices``.
-    """
-
-    def __init__(self, name: str, backbone: BaseBackbone) -> None:
-        super().__init__(name, backbone)
-        self.feature_info = FeatureInfo(_taps(backbone), backbone.out_indices)
-
-    def forward(self, x: Tensor) -> List[Tensor]:
-        """Images (B, 3, H, W) to maps (B, C, ceil(H / reduction), ceil(W / reduction))."""
-        return list(self.backbone(x))
+def _depth(backbone: Type[BaseBackbone], arch: Union[str, dict], **kwargs) -> int:
+    """Number of stages or, where all maps have one stride, of blocks."""
+    sizes = arch if isinstance(arch, dict) else backbone.arch_settings[arch]
+    return sizes['depth'] if 'depth' in sizes else len(sizes['depths'])
 
 
-class Classifier(Network):
-    """A classifier on a backbone's class token, with the methods that timm's models have.
-
-    Args:
-        name (str): Its name in timm's registry.
-        backbone (BaseBackbone): Of ``out_type='cls_token'``.
-        num_classes (int): 0 for the class token itself.
-    """
-
-    def __init__(self, name: str, backbone: BaseBackbone, num_classes: int) -> None:
-        super().__init__(name, backbone)
-        self.num_features = backbone.out_channels[-1]
-        self.head = nn.Module()
-        self.reset_classifier(num_classes)
-
-    def reset_classifier(self, num_classes: int, global_pool: Optional[str] = None) -> None:
-        """Puts a new linear layer in the classifier's place; there is no pooling to choose."""
-        self.num_classes = num_classes
-        self.head.fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
-
-    def get_classifier(self) -> nn.Module:
-        """The last layer."""
-        return self.head.fc
-
-    def forward_features(self, x: Tensor) -> Tensor:
-        """Images (B, 3, H, W) to class tokens (B, C)."""
-        return self.backbone(x)[-1]
-
-    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Class tokens (B, C) to scores (B, num_classes)."""
-        return x if pre_logits else self.head.fc(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (B, 3, H, W) to scores (B, num_classes)."""
-        return self.forward_head(self.forward_features(x))
+def _feature_info(backbone: BaseBackbone) -> List[Dict[str, Any]]:
+    columnar = 'depth' in backbone.arch
+    patch_size = backbone.arch.get('patch_size') or getattr(backbone, 'patch_size', 4)
+    return [dict(num_chs=dims, reduction=patch_size if columnar else 4 << i,
+                 module=f'backbone.{"blocks" if columnar else "stages"}.{i}')
+            for i, dims in enumerate(backbone.out_channels)]
 
 
-def _taps(backbone: BaseBackbone) -> List[dict]:
-    """What timm wants to know of every map that ``out_indices`` may ask for."""
-    dims, depth = backbone.arch['embed_dims'], backbone.arch.get('depth')
-    if depth is None:
-        return [dict(num_chs=dim, reduction=4 << i, module=f'backbone.stages.{i}') for i, dim in enumerate(dims)]
-    patch_size = backbone.arch.get('patch_size') or backbone.patch_size
-    return [dict(num_chs=dims, reduction=patch_size, module=f'backbone.blocks.{i}') for i in range(depth)]
+def _register(name: str, backbone: Type[BaseBackbone], **options) -> None:
 
-
-def _register(name: str, body: type, **options) -> None:
-
-    def create(pretrained: bool = False,
-               pretrained_cfg: Optional[dict] = None,
-               pretrained_cfg_overlay: Optional[dict] = None,
-               cache_dir: Optional[str] = None,
-               features_only: bool = False,
-               out_indices: Optional[Sequence[int]] = None,
-               in_chans: int = 3,
-               num_classes: int = 1000,
-               **kwargs) -> Network:
-        kwargs = {**options, 'in_channels': in_chans, **kwargs}
-        if out_indices is not None:
-            kwargs['out_indices'] = out_indices
-        if features_only:
-            network = Features(name, body(**kwargs))
-        else:
-            network = Classifier(name, body(out_type='cls_token', **kwargs), num_classes)
-        if pretrained:
-            given = {**(vars(pretrained_cfg) if hasattr(pretrained_cfg, 'file') else pretrained_cfg or {}),
-                     **(pretrained_cfg_overlay or {})}
-            if not given.get('file'):
-                raise UsageError(f'There are no weights of {name} to download; give pretrained_cfg_overlay=dict('
-                                 'file=FILE), and see docs/pretrained_weights.md for files.')
-            network.load_pretrained(given['file'])
-        return network
+    def create(pretrained: bool = False, **kwargs) -> nn.Module:
+        kwargs = {**options, **kwargs}
+        if (kwargs.get('pretrained_cfg_overlay') or {}).get('file'):  # timm's own reader knows published files alone
+            kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], custom_load=True)
+        depth = _depth(backbone, **kwargs)
+        thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
+        return build_model_with_cfg(
+            TimmModel, name, pretrained, backbone=backbone,
+            feature_cfg=dict(feature_cls='getter', out_indices=tuple(thirds)), **kwargs)
 
     create.__name__ = create.__qualname__ = name
-    create.__doc__ = f'{body.__name__} with {options}; further arguments are the backbone\'s.'
-    register_model(create)
+    create.__doc__ = f'{backbone.__name__} with {options}; further arguments are those of the backbone.'
+    globals()[name] = register_model(create)
 
 
-for _body, _name in ((SimAXCiT, 'sima_xcit'), (SimADeiT, 'sima_deit'), (SimACvT, 'sima_cvt')):
-    for _arch in _body.arch_settings:
-        _register(f'{_name}_{_arch.replace("-", "_")}', _body, arch=_arch)
-for _arch in SOFT.arch_settings:
-    _register(f'soft_{_arch}', SOFT, arch=_arch, attention_norm=False)
-    _register(f'soft_norm_{_arch}', SOFT, arch=_arch, attention_norm=True)
+#: Name, backbone and options of each family, and its first convolution.
+_FAMILIES = (
+    ('soft', SOFT, dict(attention_norm=False), 'stages.0.embed.0.conv'),
+    ('soft_norm', SOFT, dict(attention_norm=True), 'stages.0.embed.0.conv'),
+    ('sima_xcit', SimAXCiT, {}, 'patch_embed.convs.0.conv'),
+    ('sima_deit', SimADeiT, {}, 'patch_embed'),
+    ('sima_cvt', SimACvT, {}, 'stages.0.embed'),
+)
+_MODELS = {f'{family}_{re.sub("-", "_", arch)}': (backbone, dict(arch=arch, **options), f'backbone.{first_conv}')
+           for family, backbone, options, first_conv in _FAMILIES for arch in backbone.arch_settings}
+#: What the published networks see: SOFT crops the centre of 248 x 248, SimA takes all of 224 x 224.
+default_cfgs = generate_default_cfgs({
+    name: dict(custom_load=True, input_size=(3, 224, 224), crop_pct=0.9 if backbone is SOFT else 1.0,
+               interpolation='bicubic', mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
+               first_conv=first_conv, classifier='head.fc')
+    for name, (backbone, _, first_conv) in _MODELS.items()
+})
+for _name, (_backbone, _options, _) in _MODELS.items():
+    _register(_name, _backbone, **_options)

@@ -4,8 +4,12 @@ import sys
 
 import pytest
 import torch
+from mmengine.logging import HistoryBuffer
 
 timm = pytest.importorskip('timm')
+
+from timm.models import group_parameters  # noqa: E402
+from timm.optim import create_optimizer_v2  # noqa: E402
 
 import mmsoft.timm  # noqa: E402
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT  # noqa: E402
@@ -14,19 +18,48 @@ from mmsoft.checkpoint import to_published  # noqa: E402
 from mmsoft.utils import UsageError  # noqa: E402
 
 NANO = dict(arch=dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4))
+COLUMN = dict(embed_dims=32, num_heads=1, depth=3)
+SMALL = dict(
+    soft_tiny=NANO, soft_norm_tiny=NANO, sima_deit_tiny=dict(arch=COLUMN, img_size=32),
+    sima_xcit_nano_12_p16=dict(arch=dict(COLUMN, patch_size=16)),
+    sima_cvt_13=dict(arch=dict(embed_dims=[32] * 3, num_heads=[1] * 3, depths=[1] * 3)))
+
+
+def small(name, **options):
+    return timm.create_model(name, **{**SMALL[name], **options})
+
+
+def image(batch=1, side=64):
+    return torch.rand(batch, 3, side, side)
 
 
 def test_every_size_has_a_name():
     names = set(timm.list_models('soft_*') + timm.list_models('sima_*'))
-    sizes = sum(len(body.arch_settings) for body in (SOFT, SOFT, SimAXCiT, SimADeiT, SimACvT))
+    sizes = sum(len(backbone.arch_settings) for backbone in (SOFT, SOFT, SimAXCiT, SimADeiT, SimACvT))
     assert len(names) == sizes and {'soft_tiny', 'soft_norm_huge', 'sima_xcit_small_12_p16', 'sima_cvt_13'} <= names
     assert timm.__name__ == 'timm' and mmsoft.timm is not timm
+    assert names <= set(timm.list_models(name_matches_cfg=True))
 
 
-@pytest.mark.parametrize('name, out_indices', [('soft_tiny', (1, 3)), ('sima_xcit_nano_12_p16', (3, -1)),
-                                               ('sima_deit_tiny', (0, 5)), ('sima_cvt_13', None)])
+def test_all_names_can_be_imported():
+    found = {}
+    exec('from mmsoft.timm import *', found)
+    assert {'TimmModel', *timm.list_models('soft_*')} <= set(found)
+    assert found['soft_tiny'](**NANO).num_classes == 1000
+
+
+@pytest.mark.parametrize('name, crop', [
+    ('soft_norm_large', 0.9), ('sima_xcit_small_12_p16', 1.0), ('sima_deit_small', 1.0), ('sima_cvt_13', 1.0)])
+def test_images_are_cropped_as_published(name, crop):
+    config = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+    assert config['crop_pct'] == crop and config['input_size'] == (3, 224, 224)
+    assert config['interpolation'] == 'bicubic'
+
+
+@pytest.mark.parametrize('name, out_indices', [('soft_tiny', (1, 3)), ('sima_xcit_nano_12_p16', (1, -1)),
+                                               ('sima_deit_tiny', (0, 1)), ('sima_cvt_13', None)])
 def test_feature_info_is_what_comes_out(name, out_indices):
-    model = timm.create_model(name, features_only=True, out_indices=out_indices).eval()
+    model = small(name, features_only=True, out_indices=out_indices).eval()
     maps = model(torch.rand(1, 3, 64, 96))
     assert [m.shape[1] for m in maps] == model.feature_info.channels()
     assert [(64 // r, 96 // r) for r in model.feature_info.reduction()] == [tuple(m.shape[2:]) for m in maps]
@@ -35,19 +68,90 @@ def test_feature_info_is_what_comes_out(name, out_indices):
 
 def test_names_tell_the_normalisation():
     for name in ('soft', 'soft_norm'):
-        products = {module.product.__name__ for module in timm.create_model(f'{name}_tiny', **NANO).modules()
+        products = {module.product.__name__ for module in small(f'{name}_tiny').modules()
                     if isinstance(module, SOFTAttention)}
         assert products == {f'{name}_attention'}
 
 
-def test_a_classifier_as_timm_knows_it():
-    model = timm.create_model('soft_norm_tiny', num_classes=7, drop_path_rate=0.1, **NANO).eval()
-    x = torch.rand(2, 3, 32, 32)
-    assert model(x).shape == (2, 7) and model.forward_features(x).shape == (2, model.num_features)
-    assert (model.forward_head(model.forward_features(x)) == model(x)).all()
-    model.reset_classifier(0)
-    assert model(x).shape == (2, 32)
-    assert timm.data.resolve_model_data_config(model)['input_size'] == (3, 224, 224)
+@pytest.mark.parametrize('name', SMALL)
+class TestAsTimmTests:
+    """The properties that timm's own tests/test_models.py checks, which all names pass at 224 x 224."""
+
+    def test_forward_and_checkpointing(self, name):
+        model, x = small(name).eval(), image()
+        expected = model(x)
+        assert expected.shape == (1, 1000) and expected.isfinite().all()
+        model.set_grad_checkpointing()
+        assert torch.allclose(model(x), expected, rtol=1e-4, atol=1e-5)
+        model.train()
+        small(name).train()
+        assert any(getattr(module, 'with_cp', False) for module in model.modules())
+
+    def test_backward(self, name):
+        model = small(name, num_classes=42).train()
+        scores = model(image(2))
+        scores.mean().backward()
+        assert scores.shape == (2, 42) and all(p.grad is not None for p in model.parameters())
+
+    def test_head(self, name):
+        model, x = small(name, num_classes=7).eval(), image(2)
+        features = model.forward_features(x)
+        pooled = model.forward_head(features, pre_logits=True)
+        assert features.shape[-1] == model.num_features and pooled.shape == (2, model.head_hidden_size)
+        assert torch.equal(model.forward_head(features), model(x)) and model(x).shape == (2, 7)
+        for part in (model.default_cfg['classifier'], model.default_cfg['first_conv']):
+            assert f'{part}.weight' in model.state_dict()
+        model.reset_classifier(0)
+        assert torch.equal(model(x), pooled) and model.num_classes == 0
+        model.reset_classifier(3, 'avg')
+        assert torch.equal(model(x), model.get_classifier()(features[:, 1:].mean(1)))
+        model.reset_classifier(0, '')
+        assert torch.equal(model(x), features)
+        assert small(name, num_classes=0).eval()(x).shape == pooled.shape
+        with pytest.raises(UsageError, match='global_pool must be one of'):
+            model.reset_classifier(0, 'max')
+
+    def test_intermediates(self, name):
+        model, x = small(name).eval(), image()
+        features, maps = model.forward_intermediates(x)
+        assert torch.equal(features, model.forward_features(x)) and len(maps) == len(model.feature_info) >= 3
+        for info, m in zip(model.feature_info, maps):
+            assert m.shape == (1, info['num_chs'], 64 // info['reduction'], 64 // info['reduction'])
+        last, = model.forward_intermediates(x, indices=1, output_fmt='NLC', intermediates_only=True)
+        assert torch.equal(last, maps[-1].flatten(2).transpose(1, 2)) and torch.equal(last, features[:, 1:])
+        assert model.prune_intermediate_layers([-2, 0]) == [len(maps) - 2, 0]
+        found = model.forward_intermediates(x, indices=[len(maps) - 2, 0], intermediates_only=True)
+        assert torch.equal(found[0], maps[-2]) and torch.equal(found[1], maps[0])
+        assert model(x).shape[-1] == model.num_features and len(model.state_dict()) < len(small(name).state_dict())
+
+    def test_symbolic_trace(self, name):
+        extraction = pytest.importorskip('torchvision.models.feature_extraction')
+        options = dict(leaf_modules=timm.models.get_notrace_modules(),
+                       autowrap_functions=timm.models.get_notrace_functions())
+        model, x = small(name).eval(), image()
+        nodes, _ = extraction.get_graph_node_names(model, tracer_kwargs=options)
+        traced = extraction.create_feature_extractor(model, nodes[-1:], tracer_kwargs=options).eval()
+        assert torch.equal(traced(x)[nodes[-1]], model(x))
+
+    def test_layers(self, name):
+        model = small(name)
+        assert model.no_weight_decay() == {
+            key for key, _ in model.named_parameters() if key.endswith(('pos_embed', 'cls_token'))}
+        optimizer = create_optimizer_v2(model, 'sgd', lr=1, weight_decay=0.1, layer_decay=0.5)
+        rates = [group['lr_scale'] for group in optimizer.param_groups]
+        depth = 1 + sum(model.backbone.arch.get('depths', [model.backbone.arch.get('depth', 0)]))
+        assert max(rates) == 1 and min(rates) <= 0.5**depth
+        coarse = group_parameters(model, model.group_matcher(coarse=True))
+        assert sum(map(len, coarse.values())) == len(list(model.parameters())) and 1 < len(coarse) <= 6
+
+    def test_creating_one_logs_nothing(self, name, caplog, capfd):
+        small(name)
+        out, err = capfd.readouterr()
+        assert not caplog.records and 'init' not in out + err
+
+
+def test_the_data_config():
+    assert timm.data.resolve_model_data_config(small('soft_tiny'))['input_size'] == (3, 224, 224)
 
 
 @pytest.fixture
@@ -69,11 +173,23 @@ def test_published_files_load(published):
     features = timm.create_model('soft_norm_tiny', features_only=True, **given)
     for name, tensor in model.backbone.state_dict().items():
         assert (tuned.backbone.state_dict()[name] == tensor).all()
-        assert (features.backbone.state_dict()[name] == tensor).all()
+        assert (features.model.backbone.state_dict().get(name, tensor) == tensor).all()
+
+
+def test_files_of_our_trainings_load(published, tmp_path):
+    """As mmengine writes them, with the history of the logged losses."""
+    _, model = published
+    trained = dict(
+        meta=dict(epoch=1), state_dict=model.state_dict(), optimizer={},
+        message_hub=dict(log_scalars=dict(loss=HistoryBuffer([1.], [1]))))
+    torch.save(trained, tmp_path / 'epoch_1.pth')
+    overlay = dict(file=str(tmp_path / 'epoch_1.pth'))
+    loaded = timm.create_model('soft_norm_tiny', pretrained=True, pretrained_cfg_overlay=overlay, **NANO)
+    assert all((loaded.state_dict()[name] == tensor).all() for name, tensor in model.state_dict().items())
 
 
 def test_what_is_not_there_is_one_sentence(published):
-    with pytest.raises(UsageError, match='no weights of soft_tiny to download'):
+    with pytest.raises(RuntimeError, match='No pretrained weights exist for soft_tiny'):
         timm.create_model('soft_tiny', pretrained=True, **NANO)
     with pytest.raises(UsageError, match='holds a network of the family soft'):
         timm.create_model('sima_deit_tiny', pretrained=True, pretrained_cfg_overlay=dict(file=str(published[0])))
