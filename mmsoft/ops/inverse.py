@@ -139,11 +139,13 @@ def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> T
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
     axis = _reflection(sums)
-    # H M H = H (M - mean) H + mean H1 (H1)ᵀ: without the mean, the differences between M's entries keep their digits.
+    # H M H with R = M - mean, whose digits the mean would take: H R H + mean H1 (H1)ᵀ, H R H = R - u wᵀ - w uᵀ.
     mean = sums.mean(1, keepdim=True) / matrix.size(-1)
-    ones = _reflect(torch.ones_like(sums), axis)
-    rest = _reflect(_reflect(matrix - mean, axis).transpose(1, 2), axis)
-    shifted = torch.addcmul(rest, mean * ones, ones.transpose(1, 2)).mul_(scale)
+    rest, ones = matrix - mean, _reflect(torch.ones_like(sums), axis)
+    w = exact_product(rest, axis)
+    w = w - 0.5 * (axis * w).sum(1, keepdim=True) * axis
+    left, right = torch.cat([axis, w, -mean * ones], 2), torch.cat([w, axis, ones], 2)
+    shifted = add_product(rest, left, right.transpose(1, 2), alpha=-1).mul_(scale)
     shifted.diagonal(dim1=1, dim2=2).add_(_SHIFT)
     return (invert_(shifted), axis, scale, *_border(matrix, sums, alpha, iterations))
 
