@@ -26,6 +26,8 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
     try:
         check_hosts()
+        from mmsoft.checkpoint.safe_loading import use_safe_loading
+        use_safe_loading()
         code = run()
     except KeyboardInterrupt:
         print(f'\n{when_interrupted}', file=sys.stderr)

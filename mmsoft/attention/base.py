@@ -58,6 +58,7 @@ class Attention(BaseModule):
         if site.dims % site.heads:
             raise OptionError(f'{site.heads} heads do not divide {site.dims} channels')
         self.num_heads = site.heads
+        self.kind = type(self).__name__  # noted in checkpoints, since names and shapes do not tell
 
     def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """Attends over tokens.
@@ -106,13 +107,6 @@ class MultiheadAttention(Attention):
         ``mask``, of shape (B, n) for n = m, is None unless :attr:`takes_mask`.
         """
         raise NotImplementedError
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args, **kwargs) -> None:
-        """Takes the names of release 0.1, too, which had CvT's projections here and not in ``qkv``."""
-        former = tuple(f'{prefix}{part}.{layer}.' for part in 'qkv' for layer in ('conv', 'norm', 'proj'))
-        for name in [name for name in state_dict if name.startswith(former)]:
-            state_dict[f'{prefix}qkv.{name[len(prefix):]}'] = state_dict.pop(name)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 def mask_of_tokens(mask: Tensor, tokens: int) -> Tensor:

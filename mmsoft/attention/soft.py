@@ -46,6 +46,7 @@ class SOFTAttention(Attention):
         if newton_iterations < 1:
             raise OptionError(f'newton_iterations must be at least 1; got {newton_iterations}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
+        self.kind = f'SOFTAttention(norm={norm})'
         self.scale = (dims // heads)**-0.25
         self.product = soft_norm_attention if norm else soft_attention
         self.options = dict(iterations=newton_iterations, inverse=inverse)

@@ -1,9 +1,7 @@
-from . import host_loader  # noqa: F401
-from .convert import convert_checkpoint
-from .errors import CheckpointError
-from .families import FAMILIES, to_mmsoft, to_published
-from .files import read_checkpoint, select_state_dict, write_checkpoint
-from .loading import check_model, convert_classifier_checkpoint, load_pretrained
+"""Published names and ours, safe reading, and loading; :mod:`.safe_loading` is for what mmengine reads by itself."""
+from .io import CheckpointError, read_checkpoint, select_state_dict, write_checkpoint
+from .load import check_model, convert_checkpoint, convert_classifier_checkpoint, load_pretrained
+from .names import FAMILIES, to_mmsoft, to_published
 
 __all__ = [
     'CheckpointError', 'FAMILIES', 'check_model', 'convert_checkpoint', 'convert_classifier_checkpoint', 'load_pretrained',

@@ -1,4 +1,9 @@
-"""One network, two sets of names: what a published checkpoint calls its tensors and what mmsoft calls them."""
+"""What published checkpoints call their tensors, and what mmsoft calls them.
+
+Every family has one table of pairs, published name first, that is read in both directions. With the pair
+``('att.mha.W_q', 'attn.query')`` of ``_SOFT_BLOCK``, for example, ``block1.0.att.mha.W_q.weight`` of SOFT's authors is
+``backbone.stages.0.blocks.0.attn.query.weight`` here.
+"""
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -7,25 +12,27 @@ from typing import Dict, Iterable, List, Mapping, Optional, Pattern, Sequence, T
 import torch
 from torch import Tensor
 
-from .errors import CheckpointError
+from .io import CheckpointError, StateDict
 
-StateDict = Dict[str, Tensor]
 BACKBONE = 'backbone.'
 
 
 @dataclass(frozen=True)
 class Family:
-    """Names of a family of networks, as a table that is read in both directions.
+    """Names of a family of networks.
 
-    mmsoft's side of the table leaves out the ``backbone.`` in front. The classifier, ``head`` in every published file,
-    is ``head.fc`` in mmpretrain. Names that no rule covers pass through unchanged, so nothing is lost on the way.
+    Our side of the table leaves out the ``backbone.`` in front. The classifier, ``head`` in published files, is
+    ``head.fc`` in mmpretrain. Names without a rule pass through unchanged.
 
     Args:
-        name (str): What the backbone calls the family in :attr:`BaseBackbone.published`.
-        signature (tuple[str]): Published names that together only occur in this family, in all its sizes.
-        own_signature (tuple[str]): Our names, the same; none of an attention, which can be exchanged.
+        name (str): What a backbone calls the family in :attr:`BaseBackbone.published`.
+        signature (tuple[str]): Published names that together occur only in this family, in all its sizes.
+        own_signature (tuple[str]): Our names, likewise; none of an attention, which can be exchanged.
         rules (Sequence[tuple]): Pairs (published module, our module); ``*`` stands for one number. Where we fuse
-            several linear maps, the published side is a dict of modules and the shares of their output rows.
+            several linear maps, the published side is a dict of modules and the shares of their output rows. If two
+            rules have the same module of ours, the first gives the published name.
+        attention (str): Attention that published files were trained with, '' if they do not tell.
+        weights (str): Where to get weights, in a sentence.
         entry (str): Key of the state dict in the authors' files.
         resize (str): Interpolation that the authors resize position embeddings with.
     """
@@ -34,49 +41,26 @@ class Family:
     signature: Tuple[str, ...]
     own_signature: Tuple[str, ...]
     rules: Sequence[Tuple[Union[str, Mapping[str, int]], str]]
-    entry: str = 'state_dict'
+    attention: str
+    weights: str
+    entry: str = 'model'
     resize: str = 'bilinear'
 
-    def is_published(self, names: Iterable[str]) -> bool:
-        """Whether these are the published names of this family."""
-        return set(self.signature) <= set(names)
-
-    def is_ours(self, names: Iterable[str]) -> bool:
-        """Whether these are our names of this family, ``backbone.`` in front."""
-        return {BACKBONE + name for name in self.own_signature} <= set(names)
-
     def to_mmsoft(self, state_dict: StateDict) -> StateDict:
-        """Published names to ours, ``backbone.*`` and ``head.fc.*``.
-
-        Args:
-            state_dict (dict[str, Tensor]): Tensors of any shape and dtype.
-
-        Returns:
-            dict[str, Tensor]: The same tensors, fused ones made anew.
+        """Published names to ours, ``backbone.*`` and ``head.fc.*``; fused tensors are made anew.
 
         Raises:
             CheckpointError: If a part of a fused tensor is missing or does not fit the others.
         """
-        pieces: Dict[str, Dict[int, Tensor]] = {}
-        sizes: Dict[str, int] = {}
+        parts: Dict[str, Dict[int, Tensor]] = {}
+        counts: Dict[str, int] = {}
         for name, tensor in state_dict.items():
-            ours, part, sizes[ours] = self._renamed(name)
-            pieces.setdefault(ours, {})[part] = tensor
-        for name, parts in pieces.items():
-            if len(parts) != sizes[name]:
-                raise CheckpointError(f'only {len(parts)} of the {sizes[name]} tensors that make {name} are in the '
-                                      'checkpoint; it is damaged, get it again.')
-        return {name: parts[0] if len(parts) == 1 else _joined(name, parts) for name, parts in pieces.items()}
+            ours, part, counts[ours] = self._find(name)
+            parts.setdefault(ours, {})[part] = tensor
+        return {name: _join(name, [found.get(i) for i in range(counts[name])]) for name, found in parts.items()}
 
     def to_published(self, state_dict: StateDict) -> StateDict:
-        """Our names to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit.
-
-        Args:
-            state_dict (dict[str, Tensor]): Tensors of any dtype, ``backbone.`` in front of the backbone's names.
-
-        Returns:
-            dict[str, Tensor]: The same tensors; parts of fused ones are views.
-        """
+        """Our names, ``backbone.`` in front, to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit."""
         published = {}
         for name, tensor in state_dict.items():
             for modules, ours in self._table:
@@ -88,7 +72,7 @@ class Family:
                 published[name] = tensor
         return published
 
-    def _renamed(self, name: str) -> Tuple[str, int, int]:
+    def _find(self, name: str) -> Tuple[str, int, int]:
         """Our name of a published tensor, which part of ours it is, and of how many."""
         for modules, ours in self._table:
             for part, theirs in enumerate(modules):
@@ -103,12 +87,163 @@ class Family:
         return [({published: 1} if isinstance(published, str) else published, ours) for published, ours in rules]
 
 
-def _joined(name: str, parts: Mapping[int, Tensor]) -> Tensor:
-    ordered = [parts[i] for i in range(len(parts))]
-    if any(part.dim() == 0 or part.shape[1:] != ordered[0].shape[1:] for part in ordered):
-        raise CheckpointError(f'the tensors that make {name} do not fit each other in the checkpoint; it is damaged, '
-                              'get it again.')
-    return torch.cat(ordered)
+_SOFT_BLOCK = [
+    ('att.mha.W_q', 'attn.query'),
+    ('att.mha.W_v', 'attn.value'),
+    ('att.mha.attn.Qlandmark_op', 'attn.bottleneck.conv'),
+    ('att.mha.attn.Qnorm_act.0', 'attn.bottleneck.norm'),
+    ('att.mha.attn.conv', 'attn.conv'),
+    ('att.mha.ff', 'attn.proj'),
+    ('att.norm1', 'norm1'),
+    ('att.ff1', 'ffn.layers.0.0'),
+    ('att.ff2', 'ffn.layers.1'),
+    ('att.norm2', 'norm2'),
+]
+_NORMS = [('norm1', 'norm1'), ('norm2', 'norm2')]
+_MLP = [('mlp.fc1', 'ffn.layers.0.0'), ('mlp.fc2', 'ffn.layers.1')]
+_VIT_BLOCK = [*_NORMS, ('attn.qkv', 'attn.qkv'), ('attn.proj', 'attn.proj'), *_MLP]
+_CLASS_BLOCK = [*_VIT_BLOCK, ('gamma1', 'gamma1'), ('gamma2', 'gamma2')]
+_XCIT_BLOCK = [
+    *_CLASS_BLOCK,
+    ('gamma3', 'gamma3'),
+    ('norm3', 'norm3'),
+    ('local_mp.conv1', 'lpi.conv1'),
+    ('local_mp.bn', 'lpi.norm'),
+    ('local_mp.conv2', 'lpi.conv2'),
+]
+_CVT_BLOCK = [
+    *_NORMS,
+    *((f'attn.conv_proj_{x}.{theirs}', f'attn.qkv.{x}.{ours}') for x in 'qkv'
+      for theirs, ours in (('conv', 'conv'), ('bn', 'norm'))),
+    *((f'attn.proj_{x}', f'attn.qkv.{x}.proj') for x in 'qkv'),
+    ('attn.proj', 'attn.proj'),
+    *_MLP,
+]
+
+SOFT = Family(
+    name='soft',
+    signature=('patch_embed1.proj.0.weight', 'block1.0.att.mha.W_q.weight'),
+    own_signature=('stages.0.pos_embed', 'stages.0.embed.0.conv.weight'),
+    rules=[
+        *((f'patch_embed1.proj.{3 * i + j}', f'stages.0.embed.{i}.{layer}')
+          for i in range(3) for j, layer in enumerate(('conv', 'norm'))),
+        *((f'patch_embed{stage + 1}.proj.{j}', f'stages.{stage}.embed.0.{layer}')
+          for stage in (1, 2, 3) for j, layer in enumerate(('conv', 'norm'))),
+        *((f'pos_embed{stage + 1}', f'stages.{stage}.pos_embed') for stage in range(4)),
+        *((f'block{stage + 1}.*.{theirs}', f'stages.{stage}.blocks.*.{ours}')
+          for stage in range(3) for theirs, ours in _SOFT_BLOCK),
+        *((f'block4.*.{theirs}', f'stages.3.blocks.*.{ours}') for theirs, ours in
+          [*_NORMS, ('attn.proj', 'attn.proj'), *_MLP]),
+        ({'block4.*.attn.q': 1, 'block4.*.attn.kv': 2}, 'stages.3.blocks.*.attn.qkv'),
+        ('cls_token', 'stages.3.cls_token'),
+        ('norm', 'norm'),
+    ],
+    attention='',
+    weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny (Tiny and Tiny_cuda, with the same names) and of '
+    'SOFT-Norm-Tiny, -Small, -Medium and -Large; there are none of Huge and none of detectors',
+    entry='state_dict')
+
+SIMA_XCIT = Family(
+    name='sima_xcit',
+    signature=('patch_embed.proj.0.0.weight', 'blocks.0.gamma1', 'blocks.0.attn.qkv.weight'),
+    own_signature=('patch_embed.convs.0.conv.weight', 'pos_encoding.proj.weight'),
+    rules=[
+        *((f'patch_embed.proj.{2 * i}.{j}', f'patch_embed.convs.{i}.{layer}')
+          for i in range(4) for j, layer in enumerate(('conv', 'norm'))),
+        ('pos_embeder.token_projection', 'pos_encoding.proj'),
+        *((f'blocks.*.{theirs}', f'blocks.*.{ours}') for theirs, ours in _XCIT_BLOCK),
+        ('cls_token', 'cls_token'),
+        *((f'cls_attn_blocks.*.{theirs}', f'cls_blocks.*.{ours}') for theirs, ours in _CLASS_BLOCK),
+        ('norm', 'norm'),
+        # timm's names where they differ from the authors'.
+        ('pos_embed.token_projection', 'pos_encoding.proj'),
+        ({f'cls_attn_blocks.*.attn.{x}': 1 for x in 'qkv'}, 'cls_blocks.*.attn.qkv'),
+    ],
+    attention='XCA',
+    weights="SimA's authors published no weights; start from XCiT's, which fit but for the attention "
+    '(github.com/facebookresearch/xcit has xcit_small_12_p16_224.pth, for example; timm xcit_small_12_p16_224)')
+
+SIMA_DEIT = Family(
+    name='sima_deit',
+    signature=('pos_embed', 'patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'),
+    own_signature=('pos_embed', 'patch_embed.weight', 'blocks.0.norm1.weight'),
+    rules=[
+        ('patch_embed.proj', 'patch_embed'),
+        ('cls_token', 'cls_token'),
+        ('pos_embed', 'pos_embed'),
+        *((f'blocks.*.{theirs}', f'blocks.*.{ours}') for theirs, ours in _VIT_BLOCK),
+        ('norm', 'norm'),
+    ],
+    attention='SoftmaxAttention',
+    weights="SimA's authors published no weights; start from DeiT's, which fit but for the attention "
+    '(github.com/facebookresearch/deit has deit_small_patch16_224-cd65a155.pth, for example; timm '
+    'deit_small_patch16_224)',
+    resize='bicubic')
+
+SIMA_CVT = Family(
+    name='sima_cvt',
+    signature=('stage0.patch_embed.proj.weight', 'stage0.blocks.0.attn.conv_proj_q.conv.weight'),
+    own_signature=('stages.0.embed.weight', 'stages.0.norm.weight', 'stages.0.blocks.0.norm1.weight'),
+    rules=[
+        ('stage*.patch_embed.proj', 'stages.*.embed'),
+        ('stage*.patch_embed.norm', 'stages.*.norm'),
+        ('stage*.cls_token', 'stages.*.cls_token'),
+        *((f'stage*.blocks.*.{theirs}', f'stages.*.blocks.*.{ours}') for theirs, ours in _CVT_BLOCK),
+        ('norm', 'norm'),
+    ],
+    attention='SoftmaxAttention',
+    weights="SimA's authors published no weights; start from CvT's, which fit but for the attention "
+    '(github.com/microsoft/CvT has CvT-13-224x224-IN-1k.pth, for example)')
+
+FAMILIES: Dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
+"""Every family of networks whose published checkpoints are understood, by name."""
+
+
+def published_family(names: Iterable[str]) -> Optional[Family]:
+    """The family whose published names these are, if any."""
+    names = set(names)
+    return next((family for family in FAMILIES.values() if names.issuperset(family.signature)), None)
+
+
+def to_mmsoft(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
+    """Names of a published state dict or of one of ours, whole model or backbone alone, to those of a model of ours.
+
+    Args:
+        state_dict (dict[str, Tensor]): Tensors; ``backbone.`` may stand in front of names of either kind.
+
+    Returns:
+        tuple[Family or None, dict[str, Tensor]]: The family, None for a network that is not ours, and the tensors
+        under the names ``backbone.*`` and ``head.fc.*``; names that are neither are unchanged.
+    """
+    bare = without_prefix(state_dict)
+    family = published_family(bare)
+    if family:
+        return family, family.to_mmsoft(bare)
+    for family in FAMILIES.values():
+        for prefix in ('', BACKBONE):
+            if all((BACKBONE + name)[len(prefix):] in state_dict for name in family.own_signature):
+                return family, {prefix + name: tensor for name, tensor in state_dict.items()}
+    return None, dict(state_dict)
+
+
+def to_published(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
+    """The inverse of :func:`to_mmsoft`: our names, of a whole model or of a backbone alone, to those of the authors."""
+    family, ours = to_mmsoft(state_dict)
+    return family, family.to_published(ours) if family else ours
+
+
+def without_prefix(state_dict: StateDict) -> StateDict:
+    """The same tensors, ``backbone.`` removed from the front of their names."""
+    return {name[len(BACKBONE):] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
+
+
+def _join(name: str, parts: List[Optional[Tensor]]) -> Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    if any(part is None or part.dim() == 0 for part in parts) or len({part.shape[1:] for part in parts}) > 1:
+        raise CheckpointError(f'the {len(parts)} tensors that make {name} are not all in the checkpoint or do not fit each '
+                              'other; it is damaged, get it again.')
+    return torch.cat(parts)
 
 
 def _split(name: str, tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:

@@ -84,7 +84,7 @@ def _newest(work_dir: Path) -> Optional[str]:
     found = numbered(work_dir) or numbered(last.parent)  # CheckpointHook's out_dir may be elsewhere
     for path in sorted(found, key=age, reverse=True):
         try:
-            if {'meta', 'state_dict', 'optimizer'} <= read_checkpoint(path).keys():
+            if {'meta', 'state_dict', 'optimizer'} <= read_checkpoint(path, peek=True).keys():
                 return str(path)
         except CheckpointError as error:
             print_log(f'{error} Training continues from the one before, if there is one.', 'current')

@@ -12,7 +12,9 @@ from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, 
                               SOFTAttention, SoftmaxAttention, SoftmaxClassAttention, build_attention)
 from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.layers import ConvQKV, extent_mask
+from mmsoft.checkpoint import to_mmsoft
+from mmsoft.layers import extent_mask
+from mmsoft.layers.projection import ConvProjection
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
@@ -252,13 +254,22 @@ def test_soft_attention_approximates_the_exact_one():
     assert_close(soft(x, (6, 10)), exact(x, (6, 10)), rtol=0.02, atol=0.02)
 
 
-@torch.no_grad()
-def test_names_of_release_0_1_still_load():
-    """Which knew CvT's projections without the ``qkv`` around them."""
-    attn = SoftmaxAttention(Site(32, 2, (6, 10), project=ConvQKV))
-    old = {name.replace('qkv.', ''): torch.ones_like(t) for name, t in attn.state_dict().items()}
-    attn.load_state_dict(old)
-    assert torch.equal(attn.qkv.k.proj.weight, old['k.proj.weight'])
+def test_names_of_a_users_attention_are_its_own():
+    """Among them ``q.conv`` and ``q.proj``, as CvT's projections are called within ``qkv``."""
+
+    class Own(MultiheadAttention):
+
+        def __init__(self, site):
+            super().__init__(site)
+            self.q = ConvProjection(site.dims, 1)
+
+        def product(self, q, k, v, mask=None):
+            return v
+
+    source, attn = Own(Site(32, 2, (6, 10))), Own(Site(32, 2, (6, 10)))
+    assert str(attn.load_state_dict(source.state_dict())) == '<All keys matched successfully>'
+    names = {f'blocks.0.attn.{name}': tensor for name, tensor in source.state_dict().items()}
+    assert set(to_mmsoft(names)[1]) == set(names)
 
 
 @each_body

@@ -2,6 +2,7 @@
 import argparse
 import os
 import pickle
+import tarfile
 import zipfile
 
 import numpy as np
@@ -55,6 +56,12 @@ def repacked(path, compression=zipfile.ZIP_STORED, replace=(b'', b'')):
     return path
 
 
+def tarred(path):
+    with tarfile.open(path, 'w') as archive:
+        archive.add(__file__, 'pickle')
+    return path
+
+
 BAD = {
     'missing': (lambda path: path, 'is not a file'),
     'folder': (lambda path: path.parent, 'is not a file'),
@@ -78,11 +85,12 @@ BAD = {
     'whole model': (lambda path: saved(path, torch.nn.Linear(2, 2)), r'holds a Python object \(torch\.nn.*Linear\)'),
     'numpy of objects': (lambda path: saved(path, {'a': np.array([print])}), 'holds a Python object'),
     'packed': (lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED), 'is packed, which no'),
-    'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'claim 4,000,000,000,000 bytes'),
+    'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'its tensors claim more bytes'),
     'longer than its record': (lambda path: repacked(
-        saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')), 'damaged or cut off'),
-    'bytes by number': (lambda path: saved(path, {'a': Smuggled(bytearray, 10**12)}), r'Python object \(builtins.bytearray'),
-    'no weights: on no device': (lambda path: saved(path, {'a': torch.zeros(9, device='meta')}), 'holds a Python object'),
+        saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')), 'its tensors claim more bytes'),
+    'bytes by number': (lambda path: saved(path, {'a': Smuggled(bytearray, 10**15)}), 'needs more memory than there is'),
+    'tar': (lambda path: tarred(path), 'is a tar archive, which torch wrote before 2018'),
+    'no weights: on no device': (lambda path: saved(path, {'a': torch.zeros(9, device='meta')}), 'sparse, quantized, nested or on no device'),
     'opcodes': (lambda path: written(path, pickle.dumps({}, 4)), 'not a checkpoint of torch'),
     'list': (lambda path: saved(path, [torch.zeros(2)]), 'holds a list where'),
     'no weights': (lambda path: saved(path, {'epoch': 3, 'state_dict': {}}), 'holds no weights'),

@@ -1,16 +1,21 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
 import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.runner.checkpoint import CheckpointLoader
+from mmengine.runner.checkpoint import CheckpointLoader, load_checkpoint
 from published import published_state_dict, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import CheckpointError, check_model, load_pretrained, to_mmsoft, to_published
+from mmsoft.checkpoint import (CheckpointError, check_model, load_pretrained, read_checkpoint, to_mmsoft,
+                               to_published)
 from mmsoft.layers import resize_pos_embed
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
@@ -29,8 +34,16 @@ NETWORKS = [
 def log(monkeypatch):
     """What is logged, as one string a call."""
     lines = []
-    monkeypatch.setattr('mmsoft.checkpoint.loading.print_log', lambda line, **logger: lines.append((line, logger)))
+    monkeypatch.setattr('mmsoft.checkpoint.load.print_log', lambda line, **logger: lines.append((line, logger)))
     return lines
+
+
+@pytest.fixture
+def safe_loading():
+    from mmsoft.checkpoint.safe_loading import use_safe_loading
+    use_safe_loading()
+    yield
+    use_safe_loading(False)
 
 
 def weights_of(backbone):
@@ -91,8 +104,7 @@ def test_log_says_what_became_of_each_tensor(tmp_path, log):
     load_pretrained(SOFT('tiny', out_indices=(0, 1), img_size=256), path)
     load_pretrained(SOFT('tiny', sampling='avg_pool'), path)
     load_pretrained(SOFT('tiny', last_stage='soft'), path)
-    assert all(logger == dict(logger='current') for _, logger in log)
-    first, second, third = (line for line, _ in log)
+    first, second, third = (line for line, logger in log if logger == dict(logger='current'))
     assert first == (f'{path} (state_dict_ema): loaded 84 of the 84 tensors of SOFT; resized: stages.0.pos_embed 56×56 '
                       '→ 64×64, stages.1.pos_embed 28×28 → 32×32; left out: stages.2 (62), stages.3 (33), norm (2), '
                       'head (2); missing: none')
@@ -123,7 +135,8 @@ def test_small_as_the_authors_code_builds_it(tmp_path):
         load_pretrained(SOFT('small'), path)
     message = str(error.value)
     assert '[1, 3, 20, 4]' in message and '[1, 3, 7, 4]' in message
-    assert 'build the backbone in the sizes of the file' in message
+    arch = eval(message[message.index('arch=') + len('arch='):message.index(' to use it.')])
+    assert set(arch) == {'embed_dims', 'num_heads', 'depths'}
     backbone = SOFT(arch)
     load_pretrained(backbone, path)
     assert loaded(backbone, published)
@@ -139,7 +152,7 @@ WRONG = {
     'sima': (dict(), 'sima_tiny_12_p16', 'a network of the family sima_xcit, nothing in it matches SOFT'),
     'other size': (dict(arch='small'), 'soft_tiny', r"depths \[1, 2, 3, 2\] where .*; write arch='tiny' to use it"),
     'other size, first stages': (dict(arch='small', out_indices=(0, 1)), 'soft_tiny', "write arch='tiny'"),
-    'other channels': (dict(in_channels=1), 'soft_tiny', r'of shape \(32, 3, 3, 3\) where .*\(32, 1, 3, 3\)'),
+    'other channels': (dict(in_channels=1), 'soft_tiny', r'of shape \(32, 3, 3, 3\) in .*\(32, 1, 3, 3\)'),
     'other ratio': (dict(arch=dict(SOFT.arch_settings['tiny'], sampling_ratios=[4, 4, 2, 1])), 'soft_tiny',
                     r'bottleneck.conv.weight of shape \(32, 32, 8, 8\)'),
 }
@@ -185,6 +198,7 @@ def classifier(path=None):
 
 
 @pytest.mark.parametrize('form', FORMS)
+@pytest.mark.usefixtures('safe_loading')
 def test_classifiers_load_every_form_head_included(tmp_path, form):
     published = weights_of(SOFT(FOUR_STAGES))
     model = classifier(FORMS[form](tmp_path / 'x.pth', published))
@@ -218,13 +232,14 @@ def test_classifiers_refuse_wrong_networks(tmp_path, weights, message):
         classifier(saved(tmp_path / 'x.pth', dict(state_dict=weights)))
 
 
-def test_other_files_go_to_the_loader_of_mmengine(tmp_path):
+@pytest.mark.usefixtures('safe_loading')
+def test_other_files_are_read_as_they_are(tmp_path):
     content = dict(state_dict={'x.weight': torch.ones(1)}, state_dict_ema={'x.weight': torch.zeros(1)}, epoch=3)
     other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
     assert set(other) == set(content)
     published = write_timm_file(tmp_path / 'y.pth', weights_of(SOFT(FOUR_STAGES)))
     assert set(CheckpointLoader.load_checkpoint(published)) == {'state_dict'}
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CheckpointError, match='z.pth is not a file'):
         CheckpointLoader.load_checkpoint(str(tmp_path / 'z.pth'))
     cut = tmp_path / 'cut.pth'
     cut.write_bytes(Path(published).read_bytes()[:-100000])
@@ -233,6 +248,7 @@ def test_other_files_go_to_the_loader_of_mmengine(tmp_path):
 
 
 @pytest.mark.parametrize('content', [lambda ran: {'a': Call(ran)}, lambda ran: dict(state_dict={}, meta=dict(x=Call(ran)))])
+@pytest.mark.usefixtures('safe_loading')
 def test_the_loader_of_mmengine_runs_nothing(tmp_path, content):
     path = saved(tmp_path / 'x.pth', content(str(tmp_path / 'ran')))
     with pytest.raises(CheckpointError, match='could run code'):
@@ -240,6 +256,7 @@ def test_the_loader_of_mmengine_runs_nothing(tmp_path, content):
     assert not (tmp_path / 'ran').exists()
 
 
+@pytest.mark.usefixtures('safe_loading')
 def test_a_config_that_mmengine_would_run_is_left_out(tmp_path):
     path = saved(tmp_path / 'x.pth', dict(state_dict={'a': torch.ones(1)}, meta=dict(config='1 / 0', cfg='x = 1')))
     assert CheckpointLoader.load_checkpoint(path)['meta'] == dict(cfg='x = 1')
@@ -255,9 +272,9 @@ class Call:
 
 
 @pytest.mark.parametrize('change, message', [
-    (lambda name, t: t.flatten() if name.endswith('attn.kv.weight') else t, 'do not fit each other'),
-    (lambda name, t: t.long() if name.endswith('proj.0.weight') else t, 'in torch.int64 where the backbone has'),
-    (lambda name, t: t.flatten() if name == 'pos_embed1' else t, r'of shape \(\d+,\) where the backbone has'),
+    (lambda name, t: t.flatten() if name.endswith('attn.kv.weight') else t, 'or do not fit each other'),
+    (lambda name, t: t.long() if name.endswith('proj.0.weight') else t, 'in torch.int64 where the backbone has it'),
+    (lambda name, t: t.flatten() if name == 'pos_embed1' else t, r'of shape \(\d+,\) in torch.float32 where the backbone has'),
 ])
 def test_damaged_tensors_end_with_one_sentence(tmp_path, change, message):
     published = {name: change(name, t) for name, t in weights_of(SOFT(FOUR_STAGES)).items()}
@@ -297,7 +314,65 @@ def test_addresses_are_downloaded_once(tmp_path, monkeypatch):
     for address, file in [*addresses.items()] * 2:
         load_pretrained(backbone, address)
         assert loaded(backbone, file), 'files of one name are mixed up'
-    assert calls == [*addresses] and len(list((tmp_path / 'hub/checkpoints').iterdir())) == 2
+    assert calls == [*addresses] and len(list((tmp_path / 'hub/checkpoints').glob('*.pth'))) == 2
+
+
+def test_processes_download_an_address_once(tmp_path, monkeypatch):
+    """Tools read before there is a process group, and threads wait for a lock of files as processes do."""
+    content, calls = weights_of(SOFT(SMALL, out_indices=(0, 1))), []
+
+    def download(url, path):
+        calls.append(url)
+        time.sleep(0.2)
+        saved(path, content)
+
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', download)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read_checkpoint, ['https://host.invalid/soft.pth'] * 4))
+    assert len(calls) == 1 and all(set(checkpoint) == set(content) for checkpoint in found)
+
+
+@pytest.mark.usefixtures('safe_loading')
+def test_checks_and_loading_read_a_file_twice(tmp_path, monkeypatch):
+    model = SOFT(SMALL, out_indices=(0, 1))
+    paths = [saved(tmp_path / f'{i}.pth', dict(state_dict=model.state_dict(), meta={}, optimizer={})) for i in range(2)]
+    calls, load = [], torch.load
+    monkeypatch.setattr(torch, 'load', lambda path, **options: calls.append(path) or load(path, **options))
+    for _ in range(3):
+        assert 'meta' in read_checkpoint(paths[0], peek=True)
+    check_model(model, paths[0])
+    load_checkpoint(model, paths[0], map_location='cpu')
+    assert calls == [paths[0]] * 2
+    read_checkpoint(paths[1], peek=True)
+    saved(paths[1], dict(state_dict=model.state_dict(), epoch=3))
+    assert read_checkpoint(paths[1], peek=True)['epoch'] == 3, 'what was read of a file that has changed is not used'
+    assert len(calls) == 4
+
+
+@pytest.mark.usefixtures('safe_loading')
+def test_the_loader_of_mmengine_keeps_its_device(tmp_path):
+    path = saved(tmp_path / 'x.pth', {'a': torch.ones(1)})
+    seen = []
+    CheckpointLoader.load_checkpoint(path, map_location=lambda storage, place: seen.append(place) or storage)
+    assert seen == ['cpu']
+
+
+def test_importing_changes_no_loader():
+    """A config that names the module turns safe loading on; it can be turned off."""
+    code = """if True:
+        import mmsoft
+        from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local
+        mmsoft.SOFT, mmsoft.SimAXCiT
+        schemes = lambda: [CheckpointLoader._get_checkpoint_loader(path) for path in ('a.pth', 'http://a', 'https://a')]
+        before = schemes()
+        assert before == [load_from_local, load_from_http, load_from_http], before
+        from mmengine.utils import import_modules_from_strings
+        safe = import_modules_from_strings(['mmsoft.checkpoint.safe_loading'])[0]
+        assert schemes() == [safe.load_safely] * 3
+        safe.use_safe_loading(False)
+        assert schemes() == before"""
+    subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
 
 
 def test_sync_batch_norm_files_fit(tmp_path):
@@ -305,15 +380,3 @@ def test_sync_batch_norm_files_fit(tmp_path):
     backbone = SOFT(SMALL, out_indices=(0, 1))
     load_pretrained(backbone, saved(tmp_path / 'x.pth', published))
     assert loaded(backbone, published)
-
-
-def test_names_of_release_0_1_still_load(tmp_path):
-    """Which knew CvT's projections without the ``qkv`` around them."""
-    cfg = dict(type='mmsoft.SimACvT', arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2]))
-    source = MMENGINE_MODELS.build(cfg)
-    state_dict = {f'backbone.{name}'.replace('attn.qkv.', 'attn.'): t for name, t in source.state_dict().items()}
-    path = str(tmp_path / 'old.pth')
-    torch.save(dict(state_dict=state_dict), path)
-    model = MMENGINE_MODELS.build(dict(cfg, init_cfg=dict(type='Pretrained', checkpoint=path)))
-    model.init_weights()
-    assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in model.state_dict().items())

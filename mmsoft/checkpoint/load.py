@@ -1,0 +1,289 @@
+"""A checkpoint into a backbone, into mmpretrain's classifier, or into a file under the other set of names."""
+import logging
+import re
+from collections import Counter
+from math import isqrt
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
+
+import torch
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from mmsoft.layers import resize_pos_embed
+from .io import CheckpointError, StateDict, read_checkpoint, select_state_dict, write_checkpoint
+from .names import BACKBONE, Family, published_family, to_mmsoft, to_published, without_prefix
+
+
+def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
+    """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what became of it.
+
+    Args:
+        backbone (BaseBackbone): The backbone, which is changed.
+        filename (str): A file or an http(s) address, see :func:`read_checkpoint`.
+        prefix (str, optional): Start of the names to load, of a backbone inside a larger model. Defaults to None:
+            ``backbone.`` where there are such names.
+
+    Raises:
+        CheckpointError: If the file cannot be used for this backbone.
+    """
+    checkpoint = read_checkpoint(filename)
+    state_dict, entry = select_state_dict(checkpoint, filename)
+    if prefix:
+        prefix = prefix.rstrip('.') + '.'
+        state_dict = {name[len(prefix):]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        if not state_dict:
+            raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out to find the '
+                                  'backbone by itself.')
+    source = f'{filename} ({entry})' if entry else str(filename)
+    family, ours = to_mmsoft(state_dict)
+    fitting, report = fit(backbone, without_prefix(ours), source, family)
+    backbone.load_state_dict(fitting, strict=False)
+    print_log(report, logger='current')
+    arch = checkpoint.get('arch') or getattr(checkpoint.get('args'), 'model', '')
+    trained = _noted_attention(checkpoint, entry) or _published_attention(backbone, state_dict, str(arch))
+    warn_of_other_attention(backbone, trained, source)
+
+
+def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint: Optional[dict] = None) -> None:
+    """Checks that a checkpoint is a model's: OpenMMLab libraries only warn when it is not, and use random weights.
+
+    Args:
+        model (nn.Module): The model, as an OpenMMLab library builds it; it may be wrapped.
+        filename (str): A checkpoint of it; of a classifier, under published names too.
+        whole (bool): Whether all of the model has to be in it, or a part is enough.
+        checkpoint (dict, optional): What the file holds, where it has been read already.
+
+    Raises:
+        CheckpointError: If it is not, or cannot be used at all.
+    """
+    loaded, _ = select_state_dict(checkpoint or read_checkpoint(filename, peek=True), filename)
+    own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
+    if not set(own) & set(loaded):
+        _, loaded = to_mmsoft(loaded)
+    differing = [name for name, tensor in own.items()
+                 if name not in loaded or not _fits(loaded[name], tensor, resized=name.endswith('pos_embed'))]
+    if len(differing) == len(own):
+        raise CheckpointError(f'{filename} does not fit the config: no tensor in it has a name and a shape of the model; '
+                              'check that it is the right file.')
+    if differing and whole:
+        name = differing[0]
+        found = f'of {loaded[name].dtype} and shape {tuple(loaded[name].shape)}' if name in loaded else 'missing'
+        raise CheckpointError(f'{filename} does not fit the config: {name} is {found} there and of shape '
+                              f'{tuple(own[name].shape)} in the model; training leaves a config that fits in its work '
+                              'dir.')
+
+
+def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
+    """Turns a state dict into the one of mmpretrain's ``ImageClassifier`` around a backbone, head included.
+
+    Called by the hook that the classifier runs before it loads a state dict. What a classifier of ours has saved stays
+    as it is, but for position embeddings of another grid.
+
+    Args:
+        backbone (BaseBackbone): The classifier's backbone.
+        state_dict (dict): A state dict of the classifier, or all of a published checkpoint, changed in place.
+
+    Raises:
+        CheckpointError: If nothing in the state dict matches the classifier's backbone, or not its size.
+    """
+    if any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict) or not state_dict:
+        return  # the classifier is a part of another model, which has saved it
+    chosen, entry = select_state_dict(state_dict)
+    family, whole = to_mmsoft(chosen)
+    own = backbone.state_dict()
+    if family is None and all(name in own or name.startswith('head.') for name in without_prefix(whole)):
+        return  # a part of the classifier
+    named = {name: tensor for name, tensor in whole.items() if name.startswith(BACKBONE)}
+    fitting, report = fit(backbone, without_prefix(named), entry or 'the checkpoint', family)
+    whole.update((BACKBONE + name, tensor) for name, tensor in fitting.items())
+    if not set(whole) <= set(state_dict):
+        state_dict.clear()
+        print_log(report, logger='current')
+        warn_of_other_attention(backbone, _published_attention(backbone, chosen))
+    state_dict.update(whole)
+
+
+def convert_checkpoint(source: Union[str, Path], target: Union[str, Path, None] = None, to: str = 'mmsoft',
+                       force: bool = False) -> str:
+    """Writes the weights of a checkpoint, head included, under our names or the published ones, bit by bit.
+
+    Args:
+        source (str or Path): A published checkpoint, one of ours or one of mmengine's.
+        target (str or Path, optional): File to write; ``.safetensors`` chooses that format, any other name
+            ``torch.save``. Defaults to None: only say what ``source`` is.
+        to (str): ``'mmsoft'`` or ``'published'``.
+        force (bool): Replace ``target`` if it exists.
+
+    Returns:
+        str: A sentence about what was written, or about the family, sizes and attention of ``source``.
+
+    Raises:
+        CheckpointError: If ``source`` cannot be used, or ``target`` cannot be written or must not be replaced.
+    """
+    source, target = Path(source), Path(target) if target else None
+    if target and target.exists() and source.exists() and target.samefile(source):
+        raise CheckpointError(f'{target} is the checkpoint to convert itself; choose another name to write to.')
+    if target and (target.is_dir() or not target.parent.is_dir()):
+        raise CheckpointError(f'{target} cannot be written; give the name of a file in a folder that exists.')
+    if target and target.exists() and not force:
+        raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')
+    checkpoint = read_checkpoint(source)
+    state_dict, entry = select_state_dict(checkpoint, source)
+    family, converted = to_mmsoft(state_dict)
+    if family is None:
+        raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
+    attention = _noted_attention(checkpoint, entry)
+    origin = f'{entry or "the state dict"} of {source}'
+    if target is None:
+        names = 'published' if published_family(without_prefix(state_dict)) else 'our'
+        arch = ', '.join(f'{name}={sizes}' for name, sizes in _read_arch(without_prefix(converted)).items())
+        trained = ' and '.join(sorted({str(kind) for kind in attention.values()})) or 'an attention that it does not name'
+        return f'{origin}: {family.name} under {names} names, {arch}, trained with {trained}. {family.weights}.'
+    if to == 'published':
+        _, converted = to_published(converted)
+    write_checkpoint(converted, target, 'state_dict' if to == 'mmsoft' else family.entry, attention)
+    return (f'{target}: {len(converted)} tensors of {family.name} under {"published" if to == "published" else "our"} '
+            f'names, from {origin}')
+
+
+def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family]) -> Tuple[StateDict, str]:
+    """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
+
+    Args:
+        backbone (BaseBackbone): The backbone, as built.
+        state_dict (dict[str, Tensor]): Tensors by the backbone's names.
+        filename (str): Where they come from, for messages.
+        family (Family, optional): The family that they belong to, None for a network that is not ours.
+
+    Returns:
+        tuple[dict[str, Tensor], str]: What the backbone can load, and a line on what is loaded, resized, left out and
+        missing.
+
+    Raises:
+        CheckpointError: If the tensors belong to another network, to another size of this one, or have other shapes.
+    """
+    if family is None or family.name != backbone.published:
+        kind = f'a network of the family {family.name}' if family else 'another network'
+        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {type(backbone).__name__}; use a '
+                              f'checkpoint of {type(backbone).__name__}.')
+    _check_arch(backbone, state_dict, filename)
+    own = backbone.state_dict()
+    fitting, resized = {name: state_dict[name] for name in own if name in state_dict}, []
+    for name, tensor in fitting.items():
+        if tensor.shape != own[name].shape and name.endswith('pos_embed'):
+            fitting[name], grids = _resize(tensor, own[name], family.resize)
+            resized += [f'{name} {grids}'] if grids else []
+        if not _fits(fitting[name], own[name]):
+            theirs, ours = (f'of shape {tuple(t.shape)} in {t.dtype}' for t in (tensor, own[name]))
+            raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; build the backbone '
+                                  'with the arguments that the file was made with.')
+    missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
+    left_out = [name for name in state_dict if name not in own]
+    return fitting, (f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {type(backbone).__name__}; '
+                     f'resized: {", ".join(resized) or "none"}; left out: {_summary(left_out)}; '
+                     f'missing: {_summary(missing)}')
+
+
+def note_attention(backbone: nn.Module, state_dict: dict, prefix: str, local_metadata: dict) -> None:
+    """State dict hook of a backbone: notes in ``_metadata``, which torch and mmengine save, what it attends with.
+
+    Tensors do not tell: SOFT and SOFT-Norm, or DeiT's softmax and SimA, have the same names and shapes.
+    """
+    local_metadata['attention'] = _attention(backbone)
+
+
+def warn_of_other_attention(backbone: nn.Module, trained: Any, source: str = 'The checkpoint') -> None:
+    """Logs a warning if weights were trained with another attention than a backbone's.
+
+    Args:
+        backbone (nn.Module): The backbone.
+        trained (dict[str, str]): What :func:`note_attention` has noted; anything else says nothing.
+        source (str): Where the weights come from, for the message.
+    """
+    trained = trained if isinstance(trained, dict) else {}
+    differing = [(str(trained[name]), own) for name, own in _attention(backbone).items() if trained.get(name, own) != own]
+    if differing:
+        theirs, ours = (' and '.join(dict.fromkeys(kinds)) for kinds in zip(*differing))
+        print_log(f'{source} was trained with {theirs} and is loaded into {ours}: a start for training, no result yet.',
+                  logger='current', level=logging.WARNING)
+
+
+def _attention(backbone: nn.Module) -> Dict[str, str]:
+    return {name: module.kind for name, module in backbone.named_modules() if hasattr(module, 'kind')}
+
+
+def _noted_attention(checkpoint: dict, entry: str) -> Dict[str, str]:
+    metadata = getattr(checkpoint[entry] if entry else checkpoint, '_metadata', {})
+    return next((one['attention'] for one in metadata.values() if isinstance(one.get('attention'), dict)), {})
+
+
+def _published_attention(backbone: nn.Module, names: Iterable[str], arch: str = '') -> Dict[str, str]:
+    """What published weights were trained with, as far as their names and the ``arch`` of timm's trainer tell."""
+    names = without_prefix(dict.fromkeys(names))
+    family = published_family(names)
+    kind = family.attention if family else ''
+    if kind == 'XCA' and not any(name.endswith('attn.temperature') for name in names):
+        kind = ''
+    if family and family.name == 'soft' and arch.lower().startswith('soft'):
+        kind = f'SOFTAttention(norm={"norm" in arch.lower()})'
+    return {next(iter(_attention(backbone))): kind} if kind else {}
+
+
+def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> None:
+    """Compares the sizes of the stages that are in the file and in the backbone."""
+    found, built, arch = _read_arch(state_dict), _read_arch(backbone.state_dict()), backbone.arch
+    if not set(found) <= set(built):
+        raise CheckpointError(f'{filename} lacks tensors that tell the size of its network; it is damaged, get it again.')
+    # Stages that are not built, or not in the file, may be anything.
+    differing = [name for name in found if found[name] != arch[name] and any(
+        theirs != ours for theirs, ours in zip(*(x if isinstance(x, list) else [x] for x in (found[name], built[name]))))]
+    if differing:
+        differences = ' and '.join(f'{name} {found[name]} where the backbone has {arch[name]}' for name in differing)
+        named = [repr(name) for name, sizes in backbone.arch_settings.items() if found.items() <= sizes.items()]
+        entries = ', '.join(f'{name}={found.get(name, arch[name])}' for name in next(iter(backbone.arch_settings.values())))
+        heads = ', with the num_heads of its authors,' if 'embed_dims' in differing and not named else ''
+        raise CheckpointError(f'{filename} has {differences}; write arch={(named or [f"dict({entries})"])[0]}{heads} to use '
+                              'it.')
+
+
+def _read_arch(state_dict: StateDict) -> Dict[str, Union[int, List[int]]]:
+    """What a state dict tells of ``arch``: embed_dims and depths, or depth and patch_size, without stages whose first is lost."""
+    blocks: Dict[str, Dict[int, int]] = {}
+    for name, tensor in state_dict.items():
+        match = re.fullmatch(r'(?:stages\.(\d+)\.)?blocks\.(\d+)\.(norm1\.weight|.*)', name)
+        if match:
+            block = blocks.setdefault(match[1] or '', {})
+            block[int(match[2])] = tensor.numel() if match[3] == 'norm1.weight' else block.get(int(match[2]), 0)
+    dims = [block.get(0, 0) for _, block in sorted(blocks.items())]
+    depths = [len(block) for _, block in sorted(blocks.items())]
+    if not all(dims) or not dims:
+        return dict(lost=True)
+    if '' not in blocks:
+        return dict(embed_dims=dims, depths=depths)
+    convs = len({name.split('.')[2] for name in state_dict if name.startswith('patch_embed.convs.')})
+    return dict(embed_dims=dims[0], depth=depths[0], **({'patch_size': 2**convs} if convs else {}))
+
+
+def _fits(theirs: Tensor, ours: Tensor, resized: bool = False) -> bool:
+    return theirs.is_floating_point() == ours.is_floating_point() and (resized or theirs.shape == ours.shape)
+
+
+def _resize(theirs: Tensor, ours: Tensor, mode: str) -> Tuple[Tensor, str]:
+    """Resizes a position embedding (1, extra + side², C); '' if it is not of this kind, or has other channels."""
+    if theirs.dim() != 3 or theirs.shape[::2] != ours.shape[::2]:
+        return theirs, ''
+    side, own_side = isqrt(theirs.size(1)), isqrt(ours.size(1))
+    extra, own_extra = theirs.size(1) - side**2, ours.size(1) - own_side**2
+    if (extra, own_extra) == (2, 1):  # DeiT's distillation token, behind the class token
+        theirs, extra = torch.cat([theirs[:, :1], theirs[:, 2:]], dim=1), 1
+    if extra != own_extra:
+        return theirs, ''
+    return resize_pos_embed(theirs, (side, side), (own_side, own_side), mode), f'{side}×{side} → {own_side}×{own_side}'
+
+
+def _summary(names: Iterable[str]) -> str:
+    """Names by their first part, or first two where the second is a number, with how many there are of each."""
+    start = re.compile(r'.*(attn\.temperature)|([^.]+(?:\.\d+)?)')  # the temperature of XCiT's attention is in every block
+    counts = Counter(match[1] or match[2] for match in map(start.match, names) if match)
+    return ', '.join(f'{part} ({count})' for part, count in counts.items()) or 'none'
