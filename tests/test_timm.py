@@ -15,6 +15,7 @@ import mmsoft.timm  # noqa: E402
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT  # noqa: E402
 from mmsoft.attention import SOFTAttention  # noqa: E402
 from mmsoft.checkpoint import to_published  # noqa: E402
+from mmsoft.engine import WholeCheckpointsHook  # noqa: E402
 from mmsoft.utils import UsageError  # noqa: E402
 
 NANO = dict(arch=dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4))
@@ -177,15 +178,18 @@ def test_published_files_load(published):
 
 
 def test_files_of_our_trainings_load(published, tmp_path):
-    """As mmengine writes them, with the history of the logged losses."""
+    """mmengine's contain the history of the logged values."""
     _, model = published
+    path, history = str(tmp_path / 'epoch_1.pth'), dict(loss=HistoryBuffer([1.], [1]))
     trained = dict(
         meta=dict(epoch=1), state_dict=model.state_dict(), optimizer={},
-        message_hub=dict(log_scalars=dict(loss=HistoryBuffer([1.], [1]))))
-    torch.save(trained, tmp_path / 'epoch_1.pth')
-    overlay = dict(file=str(tmp_path / 'epoch_1.pth'))
-    loaded = timm.create_model('soft_norm_tiny', pretrained=True, pretrained_cfg_overlay=overlay, **NANO)
-    assert all((loaded.state_dict()[name] == tensor).all() for name, tensor in model.state_dict().items())
+        message_hub=dict(log_scalars=history, runtime_info={}, resumed_keys={}))
+    torch.save(trained, path)
+    by_overlay = timm.create_model('soft_norm_tiny', pretrained=True, pretrained_cfg_overlay=dict(file=path), **NANO)
+    WholeCheckpointsHook().before_save_checkpoint(None, trained)
+    torch.save(trained, path)
+    for loaded in (by_overlay, timm.create_model('soft_norm_tiny', checkpoint_path=path, **NANO)):
+        assert all((loaded.state_dict()[name] == tensor).all() for name, tensor in model.state_dict().items())
 
 
 def test_what_is_not_there_is_one_sentence(published):

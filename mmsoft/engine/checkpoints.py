@@ -3,11 +3,14 @@ import re
 from pathlib import Path
 from typing import List, Optional, Tuple, Union
 
-from mmengine.dist import broadcast_object_list, is_main_process
+import numpy as np
+import torch
+from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.logging import print_log
+from mmengine.logging import HistoryBuffer, print_log
 from mmengine.runner import Runner
+from mmengine.utils import apply_to
 
 from mmsoft.checkpoint import CheckpointError, read_checkpoint
 from mmsoft.registry import HOOKS
@@ -57,20 +60,13 @@ class WholeFiles(LocalBackend):
 def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     """The newest whole checkpoint of a training, by the number in its name; logs which ones are damaged.
 
-    In distributed training the first process looks, and tells the others.
-
     Args:
-        work_dir: The training's work directory.
+        work_dir: The training's work directory. In distributed training the first process should look for all.
 
     Returns:
         Its path, or None if there is none.
     """
-    found = [_newest(Path(work_dir)) if is_main_process() else None]
-    broadcast_object_list(found)
-    return found[0]
-
-
-def _newest(work_dir: Path) -> Optional[str]:
+    work_dir = Path(work_dir)
     record = work_dir / 'last_checkpoint'
     last = Path(record.read_text().strip() if record.is_file() else '')
 
@@ -106,6 +102,23 @@ class WholeCheckpointsHook(Hook):
             if isinstance(hook, CheckpointHook) and not (hook.backend_args or hook.file_client_args
                                                          or '://' in str(hook.out_dir or runner.work_dir)):
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Writes logged values as tensors and numbers, so that ``torch.load(weights_only=True)`` reads the file."""
+        hub = checkpoint['message_hub']
+        hub['log_scalars'] = {
+            name: dict(values=[torch.from_numpy(array) for array in buffer.data], max_length=buffer.max_length)
+            for name, buffer in hub['log_scalars'].items()
+        }
+        hub['runtime_info'] = apply_to(
+            hub['runtime_info'], lambda value: isinstance(value, np.generic), lambda value: value.item())
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Makes mmengine's history of these values, which it would otherwise start again."""
+        for name, logged in checkpoint.get('message_hub', {}).get('log_scalars', {}).items():
+            if isinstance(logged, dict):
+                values = [tensor.cpu().numpy() for tensor in logged['values']]
+                checkpoint['message_hub']['log_scalars'][name] = HistoryBuffer(*values, logged['max_length'])
 
     def before_train(self, runner: Runner) -> None:
         """Removes what a killed training had begun to write."""

@@ -3,10 +3,11 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from mmengine.fileio import get_file_backend
-from mmengine.hooks import CheckpointHook
+from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import Runner
 from toy import config
 
@@ -155,3 +156,23 @@ class TestTraining:
         (tmp_path / 'epoch_9.pth').touch()
         Runner.from_cfg(config(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=3))).train()
         assert names(tmp_path) == ['epoch_3.pth', 'epoch_9.pth']
+
+    def test_logged_values_are_read_without_running_anything(self, tmp_path):
+        """By torch.load's default since torch 2.6, by timm, and by mmengine, which resumes them."""
+        runner = Runner.from_cfg(config(tmp_path))
+        runner.register_hook(BestHook())
+        runner.train()
+        saved = torch.load(tmp_path / 'epoch_2.pth', weights_only=True)
+        assert saved['message_hub']['runtime_info']['best'] == 0.5
+        resumed = Runner.from_cfg(config(
+            tmp_path, train_cfg=dict(by_epoch=True, max_epochs=3), resume=True, experiment_name='resumed'))
+        resumed.train()
+        for one, other in zip(resumed.message_hub.get_scalar('train/loss').data,
+                              runner.message_hub.get_scalar('train/loss').data):
+            assert len(one) == 6 and one[:4].tolist() == other.tolist() and one.dtype == other.dtype
+
+
+class BestHook(Hook):
+
+    def before_train(self, runner):
+        runner.message_hub.update_info('best', np.float64(0.5))

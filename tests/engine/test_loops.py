@@ -64,7 +64,7 @@ def train(task, work_dir, options=None, at=None, change=''):
         launch.train('config.py', str(work_dir), resume='auto', cfg_options=options)
     except KeyboardInterrupt:
         assert at is not None
-    checkpoint = torch.load(Path(work_dir, 'last_checkpoint').read_text(), weights_only=False)
+    checkpoint = torch.load(Path(work_dir, 'last_checkpoint').read_text(), weights_only=True)
     return {key: checkpoint[key] for key in KEPT if key in checkpoint}
 
 
@@ -87,7 +87,7 @@ def test_interrupted(task, options, tmp_path):
 def test_without_a_seed_and_without_loading_what_is_done(tmp_path, monkeypatch):
     """mmengine shuffles anew when it resumes, and an iteration-based training loads all again."""
     whole = train('segmenter', tmp_path, change='randomness = dict(seed=None)\n', at=7)
-    seed = torch.load(tmp_path / 'iter_6.pth', weights_only=False)['meta']['seed']
+    seed = torch.load(tmp_path / 'iter_6.pth', weights_only=True)['meta']['seed']
     read = []
     from mmseg.datasets import BaseSegDataset
     load = BaseSegDataset.prepare_data
