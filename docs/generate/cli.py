@@ -11,6 +11,7 @@ PAGE = ROOT / 'docs/cli.md'
 HEAD = '''# Command line
 
 Every tool is a Python file in `tools/`, to be run in the root of the repository. Exit codes: 0 done, 1 partly done, 2 wrong input, 130 interrupted.
+`--traceback` shows where an error was raised.
 This page is generated from the parsers by `docs/generate/cli.py`.
 '''
 
