@@ -29,7 +29,7 @@ PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').g
 def blocks(language):
     """(page, number, needs, code) of the code blocks; the comment in front of a block says what it needs to run."""
     for page in PAGES:
-        pattern = rf'(?:<!-- needs: (.*?) -->\n)?```{language}\n(.*?)```'
+        pattern = rf'(?:<!-- needs: ([^\n]*) -->\n)?```{language}\n(.*?)```'
         for number, (needs, code) in enumerate(re.findall(pattern, page.read_text(), re.S)):
             yield page, number, needs, code
 
