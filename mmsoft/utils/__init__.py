@@ -1,4 +1,4 @@
-"""What every part of the package may use: errors for people, and the check of the host libraries."""
+"""What every part of the package may use: errors for people, and the check of the OpenMMLab libraries."""
 from .errors import OptionError, UsageError, check_choice
 from .hosts import HostError, check_hosts, require_host
 
