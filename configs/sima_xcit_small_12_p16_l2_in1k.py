@@ -3,4 +3,4 @@
     tools/dist_train.sh configs/sima_xcit_small_12_p16_l2_in1k.py 8
 """
 _base_ = 'sima_xcit_small_12_p16_in1k.py'
-model = dict(backbone=dict(norm_order=2))
+model = dict(backbone=dict(attention=dict(type='SimAAttention', p=2)))

@@ -5,10 +5,9 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from mmsoft.layers import LinearQKV
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
-from .base import Attention, Site
+from .base import Attention, LinearQKV, Site
 
 
 @MODELS.register_module()

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmsoft.layers import to_map, to_tokens
+from mmsoft.layers.embed import PatchConv
+from mmsoft.layers.maps import gather_windows, to_map, to_tokens
 from mmsoft.registry import MODELS
 from .base import Attention, Site
 
@@ -24,7 +25,7 @@ class LinformerAttention(Attention):
         super().__init__(site)
         self.ratio = site.ratio
         head_dims = site.dims // site.heads
-        self.reduce = nn.Conv2d(head_dims, head_dims, site.ratio, site.ratio, bias=False)
+        self.reduce = PatchConv(head_dims, head_dims, site.ratio, bias=False)
         self.norm = nn.LayerNorm(site.dims)
         self.q = nn.Linear(site.dims, site.dims)
         self.kv = nn.Linear(site.dims, 2 * site.dims)
@@ -39,7 +40,8 @@ class LinformerAttention(Attention):
     def _reduced(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
         extra = x.size(1) - hw[0] * hw[1]
-        heads = to_map(x[:, extra:], hw).unflatten(1, (self.num_heads, -1)).flatten(0, 1)
-        heads = F.pad(heads, (0, -hw[1] % self.ratio, 0, -hw[0] % self.ratio), mode='replicate')
+        counts = [(side - 1) // self.ratio + 1 for side in hw]
+        windows = gather_windows(to_map(x[:, extra:], hw), self.ratio, counts, [self.ratio] * 2)
+        heads = windows.unflatten(1, (self.num_heads, -1)).flatten(0, 1)
         tokens = to_tokens(self.reduce(heads).unflatten(0, (x.size(0), self.num_heads)).flatten(1, 2))
         return torch.cat([x[:, :extra], self.norm(tokens)], dim=1)

@@ -4,10 +4,10 @@ from typing import Optional, Tuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmsoft.layers import LinearQKV, to_map, to_tokens
+from mmsoft.layers import to_map, to_tokens
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
-from .base import Attention, Site
+from .base import Attention, LinearQKV, Site
 
 
 @MODELS.register_module()

@@ -31,6 +31,10 @@ class SimAAttention(MultiheadAttention):
         """See :class:`MultiheadAttention`."""
         return l1_attention(q, k, v, mask, **self.options)
 
+    def class_attention(self) -> dict:
+        """See :class:`Attention`."""
+        return dict(type='SimAClassAttention', p=self.options['p'])
+
 
 @MODELS.register_module()
 class SimAClassAttention(MultiheadAttention):

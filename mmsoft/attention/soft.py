@@ -1,15 +1,19 @@
 """SOFT's attention: a Gaussian kernel and its Nyström decomposition."""
 from typing import Optional, Tuple
 
+import torch
 import torch.nn.functional as F
+from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmsoft.layers.token_map import to_map, to_tokens
-from mmsoft.ops import INVERSE_METHODS, soft_attention, soft_norm_attention
+from mmsoft.layers.embed import PatchConv
+from mmsoft.layers.maps import gather_windows, pooling_matrix, resample, to_map, to_tokens
+from mmsoft.ops.inverse import INVERSE_METHODS
+from mmsoft.ops.numerics import Size, clamp_size, fresh_size_symbol, is_exporting
+from mmsoft.ops.soft import soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
 from .base import Attention, Site
-from .bottleneck import BottleneckTokens
 
 
 @MODELS.register_module()
@@ -23,24 +27,15 @@ class SOFTAttention(Attention):
     Args:
         site (Site): The place it is made for.
         norm (bool): SOFT-Norm instead of SOFT. Defaults to True.
-        sampling (str): Bottleneck tokens by ``'conv'``, ``'avg_pool'``, ``'random'`` or ``'biased'`` (2207.03341,
-            Table 8), see :class:`BottleneckTokens`.
-        bottleneck_size (int, optional): At most as many rows and columns of bottleneck tokens (6, 7, 8, 9 in
-            2207.03341, Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
+        sampling (str): See :class:`BottleneckTokens` (2207.03341, Table 8).
+        bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
+            Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
         newton_iterations (int): Newton–Raphson steps.
         inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
-
-    Raises:
-        ValueError: If an argument names something that does not exist, or the heads do not divide the channels.
     """
 
-    def __init__(self,
-                 site: Site,
-                 norm: bool = True,
-                 sampling: str = 'conv',
-                 bottleneck_size: Optional[int] = None,
-                 newton_iterations: int = 20,
-                 inverse: str = 'auto') -> None:
+    def __init__(self, site: Site, norm: bool = True, sampling: str = 'conv', bottleneck_size: Optional[int] = None,
+                 newton_iterations: int = 20, inverse: str = 'auto') -> None:
         super().__init__(site)
         check_choice('inverse', inverse, INVERSE_METHODS)
         if newton_iterations < 1:
@@ -61,7 +56,7 @@ class SOFTAttention(Attention):
         extra = x.size(1) - hw[0] * hw[1]
         q, v = self.query(x) * self.scale, self.value(x)
         q_heads, v_heads = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, v))
-        q_heads = q_heads.contiguous()  # a head's map in one piece, for its convolution
+        q_heads = q_heads.contiguous()  # so that a head's map is one piece of memory
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map)
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
@@ -74,3 +69,92 @@ class SOFTAttention(Attention):
         channels = self.proj.in_features
         filters = self.conv.weight.unsqueeze(1).expand(-1, channels // self.num_heads, -1, -1, -1).flatten(0, 1)
         return to_tokens(F.conv2d(to_map(v, hw), filters, padding=self.conv.padding, groups=channels))
+
+
+class BottleneckTokens(BaseModule):
+    """Samples bottleneck tokens from the map of queries (2110.11945, Sec. 3.2), then LayerNorm and GELU as published.
+
+    A map that the sampling ratio does not divide is padded at its right and bottom by repeating the border tokens, so
+    no token is lost and m = ceil(H / ratio) · ceil(W / ratio).
+
+    Args:
+        embed_dims (int): Channels d of one head.
+        ratio (int): Kernel size and stride of the sampling.
+        sampling (str): ``'conv'`` (published), ``'avg_pool'``, ``'random'`` or ``'biased'`` (the first m tokens).
+            Random positions are drawn anew in training and fixed in evaluation.
+        size (int, optional): Pool to at most ``size`` × ``size`` tokens, so that m does not grow with the image; a
+            smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
+    """
+
+    def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None) -> None:
+        super().__init__()
+        check_choice('sampling', sampling, ('conv', 'avg_pool', 'random', 'biased'))
+        if size is not None and size < 1:
+            raise OptionError(f'bottleneck_size must be at least 1; got {size}')
+        self.ratio = ratio
+        self.sampling = sampling
+        self.size = size
+        self.conv = PatchConv(embed_dims, embed_dims, ratio, bias=False) if sampling == 'conv' else None
+        self.norm = nn.LayerNorm(embed_dims)
+        self.act = nn.GELU()
+
+    def forward(self, q: Tensor) -> Tensor:
+        """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
+        tokens = self._pick(q) if self.sampling in ('random', 'biased') else self._sample(q)
+        return self.act(self.norm(fresh_size_symbol(tokens, 1)))
+
+    def grid(self, hw: Tuple[int, int]) -> Tuple[int, int]:
+        """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
+        rows, columns = (self._cover(extent)[0] for extent in hw)
+        return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
+
+    def _cover(self, extent: int) -> Tuple[int, int]:
+        """Number and stride of windows that reach every token of one side."""
+        windows, stride = (extent - 1) // self.ratio + 1, self.ratio
+        if self.size is not None:
+            beyond = (windows - 1) * self.ratio
+            stride = max(1, min(stride, beyond // max(self.size - 1, 1)))
+            windows = (beyond + stride - 1) // stride + 1
+        return windows, stride
+
+    def _sample(self, q: Tensor) -> Tensor:
+        pooled_first = self.size is not None and is_exporting()
+        if pooled_first:  # sampling and pooling are linear: in either order the result is the same
+            q = resample(q, *(self._pooled_windows(extent, q) for extent in q.shape[2:]))
+        else:
+            q = gather_windows(q, self.ratio, *zip(*map(self._cover, q.shape[2:])))
+        tokens = F.avg_pool2d(q, self.ratio) if self.conv is None else self.conv(q)
+        if not pooled_first and self.size is not None and max(tokens.shape[2:]) > self.size:
+            tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[2:]))
+        return to_tokens(tokens)
+
+    def _pooled_windows(self, extent: Size, like: Tensor) -> Tensor:
+        """Weights of shape (n · ratio, extent) that make n windows of one side, each the mean of neighbours.
+
+        An exported graph knows neither the stride nor the number of windows, so both are tensors.
+        """
+        beyond = (extent - 1) // self.ratio * self.ratio
+        n = clamp_size(beyond + 1, self.size) if self.size > 1 else 1
+        token, row, k = (torch.arange(count, device=like.device) for count in (extent, n, self.ratio))
+        beyond = token[-1:] // self.ratio * self.ratio
+        stride = (beyond // max(self.size - 1, 1)).clamp(1, self.ratio)
+        windows = (beyond + stride - 1) // stride + 1
+        start, end = (t[:, None, None] for t in (row * windows // n, ((row + 1) * windows + n - 1) // n))
+        # how many of the windows from start to end have their k-th token at this token or before it
+        upto = torch.minimum(((token - k[:, None] + stride) // stride - start).clamp(min=0), end - start)
+        upto = torch.where(token < token[-1:], upto, end - start)  # the last one stands for all beyond the map
+        share = upto - F.pad(upto[..., :-1], (1, 0))
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return (share.to(dtype) / (end - start).to(dtype)).flatten(0, 1)
+
+    def _pick(self, q: Tensor) -> Tensor:
+        """The first tokens, or random ones, as many as a convolution would make."""
+        if torch.onnx.is_in_onnx_export() and (self.sampling == 'random' or self.size is not None):
+            raise OptionError("random bottleneck tokens, or the first of a fixed number, are not exported; take the "
+                              "published sampling='conv', or 'avg_pool'")
+        rows, columns = self.grid(q.shape[-2:])
+        tokens = to_tokens(q)
+        if self.sampling == 'biased':
+            return tokens[:, :rows * columns]
+        generator = None if self.training else torch.Generator().manual_seed(0)
+        return tokens[:, torch.randperm(tokens.size(1), generator=generator)[:rows * columns].to(q.device)]

@@ -18,6 +18,10 @@ class SoftmaxAttention(MultiheadAttention):
         """See :class:`MultiheadAttention`."""
         return F.scaled_dot_product_attention(q, k, v, None if mask is None else mask[:, None, None])
 
+    def class_attention(self) -> dict:
+        """See :class:`Attention`."""
+        return dict(type='SoftmaxClassAttention')
+
 
 @MODELS.register_module()
 class SoftmaxClassAttention(SoftmaxAttention):

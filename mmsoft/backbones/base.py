@@ -1,7 +1,8 @@
-"""What every mmsoft backbone has in common: sizes, attention, outputs, freezing, layers, published checkpoints."""
+"""What every mmsoft backbone has in common: sizes, outputs, freezing, layers, published checkpoints."""
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-from mmengine.model import BaseModule
+import torch
+from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
@@ -16,16 +17,15 @@ class BaseBackbone(BaseModule):
     """Base class of the backbones, with the arguments that all of them take.
 
     Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
-    all, read them by pointer. In evaluation, what an image gives never depends on its companions of the same size.
+    all, read them by pointer. In evaluation, the result for an image never depends on the other images in its batch.
 
     A subclass sets :attr:`published` and :attr:`arch_settings`, builds its parts, calls :meth:`freeze` when all exist,
     returns :meth:`_outputs` from its forward, and defines :meth:`_layers` and :meth:`_frozen_modules`.
 
     Args:
-        depth (int): Number of taps, stages or blocks, that ``out_indices`` and ``frozen_stages`` count.
-        out_indices (Sequence[int]): Taps to return, in ascending order and each once; negative ones count from the
-            last. What lies behind the last one is not built. ``out_type='cls_token'`` needs the last, whatever is
-            said here.
+        depth (int): Number of outputs, stages or blocks, that ``out_indices`` and ``frozen_stages`` count.
+        out_indices (Sequence[int]): Outputs to return, in ascending order and each once; negative ones count from the
+            last. What lies behind the last one is not built. ``out_type='cls_token'`` returns the last in any case.
         out_type (str): ``'featmap'`` returns a tuple of maps for detectors and segmenters, ``'cls_token'`` a tuple
             of one (B, C) tensor, the class token after the final norm, for classifiers.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
@@ -40,13 +40,11 @@ class BaseBackbone(BaseModule):
             as it is, one of ours or one of mmengine's.
 
     Raises:
-        ValueError: If an argument names something that does not exist, a class token for example.
+        OptionError: If an argument names something that does not exist, a class token for example.
     """
 
-    #: Name of the family in :mod:`mmsoft.checkpoint`.
-    published: str = ''
-    #: Sizes by name.
-    arch_settings: Dict[str, dict] = {}
+    published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.
+    arch_settings: Dict[str, dict] = {}  #: Sizes by name.
 
     def __init__(self,
                  depth: int,
@@ -85,11 +83,7 @@ class BaseBackbone(BaseModule):
 
     @classmethod
     def read_arch(cls, arch: Arch, **defaults) -> dict:
-        """Size by name or as a dict, with the defaults of its optional entries.
-
-        Raises:
-            ValueError: If the name is unknown, or an entry is missing or unknown.
-        """
+        """Size by name or as a dict, with the defaults of its optional entries; OptionError if one is wrong."""
         if not isinstance(arch, dict):
             arch = str(arch)  # '21' of a command line is a number by now
             check_choice('arch', arch.lower(), tuple(cls.arch_settings))
@@ -117,7 +111,7 @@ class BaseBackbone(BaseModule):
     def init_weights(self) -> None:
         """Initialises every layer, then loads the pretrained checkpoint over it if ``init_cfg`` names one."""
         given = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg] if self.init_cfg else []
-        pretrained = [cfg for cfg in given if cfg['type'] in ('Pretrained', 'PretrainedInit')]
+        pretrained = [cfg for cfg in given if cfg['type'] in ('Pretrained', 'PretrainedInit', PretrainedInit)]
         self.init_cfg = [cfg for cfg in given if cfg not in pretrained] or self.default_init_cfg()
         super().init_weights()
         self.init_cfg = given or None
@@ -129,8 +123,8 @@ class BaseBackbone(BaseModule):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def default_init_cfg(self) -> List[dict]:
-        """Initialisation of the published networks."""
-        raise NotImplementedError
+        """Initialisation of the published networks; SimA's leave convolutions as torch makes them."""
+        return [dict(type='TruncNormal', layer='Linear', std=0.02, bias=0)]
 
     def train(self, mode: bool = True):
         """Sets the mode; frozen stages and, with ``norm_eval``, BatchNorm stay in eval mode."""
@@ -158,15 +152,10 @@ class BaseBackbone(BaseModule):
         raise NotImplementedError
 
     def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> Tuple[int, int]:
-        """Layer of a parameter, for layer-wise learning-rate decay (mmpretrain's convention).
+        """Layer of a parameter and the number of layers, for layer-wise learning-rate decay as in mmpretrain.
 
-        Args:
-            param_name (str): Name of the parameter in the whole model.
-            prefix (str): Name of this backbone in the whole model. Defaults to ``'backbone.'``.
-
-        Returns:
-            tuple[int, int]: The layer and the number of layers; the stem is 0, each block is a layer, and final norm
-            and heads are the last one.
+        The stem is 0, each block is a layer, and final norm and heads are the last one. ``param_name`` is a name in the
+        whole model, where those of this backbone begin with ``prefix``.
         """
         layers = self._layers()
         name = param_name[len(prefix):] if param_name.startswith(prefix) else ''
@@ -179,7 +168,7 @@ class BaseBackbone(BaseModule):
 
 
 def layers_of_stages(depths: Sequence[int]) -> List[Tuple[str, ...]]:
-    """Layers of a body whose stages embed, then repeat blocks: an embedding goes with the first block behind it."""
+    """Layers of a backbone whose stages embed, then repeat blocks: an embedding is in the layer of the next block."""
     before = ('embed', 'norm', 'pos_embed', 'cls_token')
     layers = [tuple(f'stages.0.{part}' for part in before)]
     for stage, depth in enumerate(depths):
@@ -187,3 +176,13 @@ def layers_of_stages(depths: Sequence[int]) -> List[Tuple[str, ...]]:
             parts = before if stage and not block else ()
             layers.append((f'stages.{stage}.blocks.{block}.', *(f'stages.{stage}.{part}' for part in parts)))
     return layers
+
+
+def linear_rates(last: float, count: int) -> List[float]:
+    """Rates of stochastic depth, from 0 to that of the last of ``count`` blocks."""
+    return [last * i / max(1, count - 1) for i in range(count)]
+
+
+def token_parameter(num_tokens: int, embed_dims: int) -> nn.Parameter:
+    """Class token or position embedding of shape (1, num_tokens, embed_dims), truncated normal."""
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, num_tokens, embed_dims), std=0.02))

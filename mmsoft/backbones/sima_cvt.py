@@ -1,20 +1,29 @@
-"""SimA in the body of CvT: three stages, convolutions before every attention."""
+"""SimA in the architecture of CvT: three stages, convolutions before every attention."""
+from collections import OrderedDict
 from functools import partial
 from typing import List, Optional, Sequence, Tuple
 
 import torch
-from mmengine.model import BaseModule, ModuleList
+from mmcv.cnn import build_norm_layer
+from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.attention import Site, build_attention
-from mmsoft.layers import ConvQKV, PreNormBlock, QuickGELU, apply_block, pad_to_multiple, to_map, to_tokens
+from mmsoft.attention.base import HW, Site, build_attention
+from mmsoft.layers import PreNormBlock, apply_block, pad_to_multiple, to_map, to_tokens
 from mmsoft.registry import MODELS
-from .base import Arch, layers_of_stages
-from .sima import SimABackbone, sima, token_parameter
+from .base import Arch, BaseBackbone, layers_of_stages, linear_rates, token_parameter
+
+
+class QuickGELU(nn.Module):
+    """``x · sigmoid(1.702 x)``, CvT's approximation of the GELU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return x * torch.sigmoid(1.702 * x)
 
 
 @MODELS.register_module()
-class SimACvT(SimABackbone):
+class SimACvT(BaseBackbone):
     """SimA with the layout of CvT; CvT's own softmax files fit and are a start for fine-tuning.
 
     Maps have strides 4, 8 and 16. Any input size works: images are padded with zeros at the right and bottom to a
@@ -25,16 +34,15 @@ class SimACvT(SimABackbone):
         arch (str or dict): ``'13'`` (the paper's), ``'21'``, ``'w24'``, or a dict with ``embed_dims``, ``num_heads``
             and ``depths``, three numbers each.
         out_indices (Sequence[int]): Stages to return, without a norm.
-        attention (dict, optional): A registered attention and its options. Defaults to SimA's.
+        attention (dict): A registered attention and its options. Defaults to SimA's.
         num_heads (int, optional): In all stages, instead of the heads of ``arch``.
-        norm_order (int, optional): ``p`` of :class:`mmsoft.attention.SimAAttention`.
         act_cfg (dict): Activation. Defaults to CvT's approximation of the GELU.
         norm_cfg (dict): Norm of the convolutional projections. Defaults to BatchNorm.
         **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate at the last block of the last
             stage, and the other stages have none, as published; 0.05 in the paper.
 
     Raises:
-        ValueError: If an argument names something that does not exist, or ``arch`` is incomplete.
+        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
 
     Example:
         >>> maps = SimACvT('13')(torch.rand(1, 3, 224, 224))
@@ -53,23 +61,21 @@ class SimACvT(SimABackbone):
     def __init__(self,
                  arch: Arch = '13',
                  out_indices: Sequence[int] = (0, 1, 2),
-                 attention: Optional[dict] = None,
+                 attention: dict = dict(type='SimAAttention'),
                  num_heads: Optional[int] = None,
-                 norm_order: Optional[int] = None,
                  act_cfg: dict = dict(type=QuickGELU),
                  norm_cfg: dict = dict(type='BN'),
                  **kwargs) -> None:
         self.arch = self.read_arch(arch)
         super().__init__(3, out_indices, **kwargs)
         self.embed_dims = self.arch['embed_dims']
-        attention = sima(attention, norm_order)
         project = partial(ConvQKV, norm_cfg=norm_cfg)
         channels = [self.in_channels, *self.embed_dims]
         self.stages = ModuleList()
         for i, depth in enumerate(self.arch['depths'][:self.out_indices[-1] + 1]):
             dims, last = channels[i + 1], i == 2
             site = Site(dims, num_heads or self.arch['num_heads'][i], (56 >> i, ) * 2, (8, 4, 2)[i], project=project)
-            rates = torch.linspace(0, self.drop_path_rate if last else 0, depth).tolist()
+            rates = linear_rates(self.drop_path_rate if last else 0, depth)
             blocks = ModuleList(
                 PreNormBlock(build_attention(attention, site), dims, self.drop_rate, rate, eps=1e-5, act_cfg=act_cfg)
                 for rate in rates)
@@ -121,7 +127,7 @@ class CvTStage(BaseModule):
     def forward(self, x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """A map to a map of shape (B, C, H', W') and the class token of shape (B, C), None where there is none."""
         x = self.embed(x)
-        hw = x.shape[-2:]
+        hw = (x.size(2), x.size(3))
         x = self.norm(to_tokens(x))
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
@@ -130,3 +136,41 @@ class CvTStage(BaseModule):
         if self.cls_token is None:
             return to_map(x, hw), None
         return to_map(x[:, 1:], hw), x[:, 0]
+
+
+class ConvProjection(Sequential):
+    """Depthwise 3×3 convolution and norm, which a class token in front of the tokens skips, and a linear map."""
+
+    def __init__(self, embed_dims: int, stride: int, norm_cfg: dict) -> None:
+        conv = nn.Conv2d(embed_dims, embed_dims, 3, stride, padding=1, groups=embed_dims, bias=False)
+        norm = build_norm_layer(norm_cfg, embed_dims)[1]
+        super().__init__(OrderedDict(conv=conv, norm=norm, proj=nn.Linear(embed_dims, embed_dims)))
+
+    def forward(self, x: Tensor, hw: HW) -> Tensor:
+        """Tokens of shape (B, [1 +] H' · W', C) to (B, [1 +] ceil(H' / stride) · ceil(W' / stride), C)."""
+        extra = x.size(1) - hw[0] * hw[1]
+        y = to_tokens(self.norm(self.conv(to_map(x[:, extra:], hw))))
+        return self.proj(torch.cat([x[:, :extra], y], dim=1) if extra else y)
+
+
+class ConvQKV(BaseModule):
+    """A convolutional projection each for queries, keys and values (CvT, 2103.15808, Sec. 3.2).
+
+    Args:
+        embed_dims (int): Channels C.
+        num_heads (int): Heads h, which divide C.
+        kv_stride (int): Stride of the keys' and values' convolutions. Defaults to 2.
+        norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, kv_stride: int = 2, norm_cfg: dict = dict(type='BN')) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q = ConvProjection(embed_dims, 1, norm_cfg)
+        self.k = ConvProjection(embed_dims, kv_stride, norm_cfg)
+        self.v = ConvProjection(embed_dims, kv_stride, norm_cfg)
+
+    def forward(self, x: Tensor, hw: HW) -> Tuple[Tensor, ...]:
+        """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""
+        return tuple(
+            project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2) for project in (self.q, self.k, self.v))

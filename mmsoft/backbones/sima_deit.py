@@ -1,19 +1,18 @@
-"""SimA in the body of DeiT, the ordinary ViT with a class token."""
+"""SimA in the architecture of DeiT, the ordinary ViT with a class token."""
 from typing import List, Optional, Sequence, Tuple
 
 import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
-from mmsoft.attention import Site, build_attention
-from mmsoft.layers import PreNormBlock, apply_block, pad_to_multiple, resize_pos_embed, to_map, to_tokens
+from mmsoft.attention.base import Site, build_attention
+from mmsoft.layers import PatchConv, PreNormBlock, apply_block, pad_to_multiple, resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
-from .base import Arch
-from .sima import SimABackbone, sima, token_parameter
+from .base import Arch, BaseBackbone, linear_rates, token_parameter
 
 
 @MODELS.register_module()
-class SimADeiT(SimABackbone):
+class SimADeiT(BaseBackbone):
     """SimA with the layout of DeiT; with ``attention=dict(type='SoftmaxAttention')`` it is DeiT, whose files fit.
 
     Every output has the stride of the patches, so detectors put :class:`RescalePyramid` behind it. Any input size
@@ -24,9 +23,8 @@ class SimADeiT(SimABackbone):
         arch (str or dict): ``'tiny'``, ``'small'`` (the paper's), ``'base'``, or a dict with ``embed_dims``,
             ``num_heads`` and ``depth``.
         out_indices (Sequence[int]): Blocks to return, without a norm and without the class token.
-        attention (dict, optional): A registered attention and its options. Defaults to SimA's.
+        attention (dict): A registered attention and its options. Defaults to SimA's.
         num_heads (int, optional): Instead of the heads of ``arch``; 1 in 2206.08898, Table 5.
-        norm_order (int, optional): ``p`` of :class:`mmsoft.attention.SimAAttention`.
         act_cfg (dict): Activation; ``dict(type='ReLU')`` in 2206.08898, Sec. 4.5.
         img_size (int): Side of the images that the position embedding is made for.
         patch_size (int): Side of a patch.
@@ -34,7 +32,7 @@ class SimADeiT(SimABackbone):
             the paper.
 
     Raises:
-        ValueError: If an argument names something that does not exist, or ``arch`` is incomplete.
+        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
 
     Example:
         >>> maps = SimADeiT('small')(torch.rand(1, 3, 224, 224))
@@ -53,9 +51,8 @@ class SimADeiT(SimABackbone):
     def __init__(self,
                  arch: Arch = 'small',
                  out_indices: Sequence[int] = (3, 5, 7, 11),
-                 attention: Optional[dict] = None,
+                 attention: dict = dict(type='SimAAttention'),
                  num_heads: Optional[int] = None,
-                 norm_order: Optional[int] = None,
                  act_cfg: dict = dict(type='GELU'),
                  img_size: int = 224,
                  patch_size: int = 16,
@@ -65,13 +62,12 @@ class SimADeiT(SimABackbone):
         super().__init__(depth, out_indices, **kwargs)
         self.patch_size = patch_size
         self.grid = (-(-img_size // patch_size), ) * 2
-        attention = sima(attention, norm_order)
         site = Site(self.embed_dims, num_heads or self.arch['num_heads'], self.grid, ratio=2)
 
-        self.patch_embed = nn.Conv2d(self.in_channels, self.embed_dims, patch_size, patch_size)
+        self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)
         self.cls_token = token_parameter(1, self.embed_dims)
         self.pos_embed = token_parameter(1 + self.grid[0] * self.grid[1], self.embed_dims)
-        rates = torch.linspace(0, self.drop_path_rate, depth).tolist()
+        rates = linear_rates(self.drop_path_rate, depth)
         self.blocks = ModuleList(
             PreNormBlock(build_attention(attention, site), self.embed_dims, self.drop_rate, rate, act_cfg=act_cfg)
             for rate in rates[:self.out_indices[-1] + 1])
@@ -81,7 +77,7 @@ class SimADeiT(SimABackbone):
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x = self.patch_embed(pad_to_multiple(x, self.patch_size))
-        hw = x.shape[-2:]
+        hw = (x.size(2), x.size(3))
         x = to_tokens(x)
         x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         x = x + resize_pos_embed(self.pos_embed, self.grid, hw, mode='bicubic')

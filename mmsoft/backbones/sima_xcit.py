@@ -1,20 +1,19 @@
-"""SimA in the body of XCiT: attention at one stride, and a class token behind it."""
-from typing import List, Optional, Sequence, Tuple
+"""SimA in the architecture of XCiT: attention at one stride, and a class token behind it."""
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
-from mmsoft.attention import Site, build_attention
+from mmsoft.attention.base import Attention, Site, build_attention
 from mmsoft.layers import (ClassAttentionBlock, ConvPatchEmbed, FourierPositionEncoding, XCiTBlock, apply_block,
                            extent_mask, image_extent, to_map, to_tokens)
 from mmsoft.registry import MODELS
-from .base import Arch
-from .sima import SimABackbone, sima, token_parameter
+from .base import Arch, BaseBackbone, token_parameter
 
 
 @MODELS.register_module()
-class SimAXCiT(SimABackbone):
+class SimAXCiT(BaseBackbone):
     """SimA with the layout of XCiT.
 
     Every output has the stride of the patches, so detectors put :class:`RescalePyramid` behind it. Any input size
@@ -29,11 +28,11 @@ class SimAXCiT(SimABackbone):
             (at the start of training, 1) and ``norm_tokens`` (see :class:`ClassAttentionBlock`, True).
         out_indices (Sequence[int]): Blocks to return, without a norm. A network of 24 blocks wants others than the
             default: (7, 11, 15, 23) in XCiT's detectors.
-        attention (dict, optional): A registered attention and its options, for the patches. Defaults to SimA's.
-        class_attention (dict, optional): The same for the two blocks in which the class token attends, SimA's unless
-            given, whatever ``attention`` is.
+        attention (dict): A registered attention and its options, for the patches. Defaults to SimA's.
+        class_attention (dict, optional): The same for the two blocks in which the class token attends. Defaults to the
+            one that ``attention`` names (:meth:`mmsoft.attention.Attention.class_attention`), and to SimA's if it names
+            none: only SimA and softmax do.
         num_heads (int, optional): Instead of the heads of ``arch``.
-        norm_order (int, optional): ``p`` of :class:`mmsoft.attention.SimAAttention`, for patches and class token.
         lpi (bool): False takes the local patch interaction out (2206.08898, App. A.2).
         act_cfg (dict): Activation of the blocks; the convolutions that make the patches keep their GELU.
         mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.image_extent`) and keep it out
@@ -43,7 +42,7 @@ class SimAXCiT(SimABackbone):
             paper.
 
     Raises:
-        ValueError: If an argument names something that does not exist, or ``arch`` is incomplete.
+        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
 
     Example:
         >>> maps = SimAXCiT('small-12-p16')(torch.rand(1, 3, 224, 224))
@@ -78,10 +77,9 @@ class SimAXCiT(SimABackbone):
     def __init__(self,
                  arch: Arch = 'small-12-p16',
                  out_indices: Sequence[int] = (3, 5, 7, 11),
-                 attention: Optional[dict] = None,
+                 attention: dict = dict(type='SimAAttention'),
                  class_attention: Optional[dict] = None,
                  num_heads: Optional[int] = None,
-                 norm_order: Optional[int] = None,
                  lpi: bool = True,
                  act_cfg: dict = dict(type='GELU'),
                  mask_padding: bool = False,
@@ -92,8 +90,6 @@ class SimAXCiT(SimABackbone):
         super().__init__(self.arch['depth'], out_indices, **kwargs)
         self.embed_dims = dims
         self.mask_padding = mask_padding
-        attention = sima(attention, norm_order)
-        class_attention = class_attention or dict(type='SimAClassAttention', p=norm_order or 1)
         site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size, ) * 2,
                     max(1, 32 // patch_size))
 
@@ -104,6 +100,8 @@ class SimAXCiT(SimABackbone):
                 build_attention(attention, site), dims, gamma, lpi, self.drop_rate, self.drop_path_rate, act_cfg,
                 norm_cfg) for _ in range(self.out_indices[-1] + 1))
         if self.has_cls_token:
+            class_attention = (class_attention or self.blocks[0].attn.class_attention()
+                               or dict(type='SimAClassAttention'))
             self.cls_token = token_parameter(1, dims)
             self.cls_blocks = ModuleList(
                 ClassAttentionBlock(
@@ -116,21 +114,25 @@ class SimAXCiT(SimABackbone):
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x, extent = self.patch_embed(x, image_extent(x) if self.mask_padding else None)
-        hw = x.shape[-2:]
-        mask = None if extent is None else extent_mask(extent, hw)
+        hw = (x.size(2), x.size(3))
+        mask = sizes = None
+        if extent is not None:
+            mask = extent_mask(extent, hw)
+            takes_mask = (module.takes_mask for module in self.modules() if isinstance(module, Attention))
+            sizes = None if all(takes_mask) else extent.tolist()  # the only time that the host waits for the device
         x = to_tokens(x).contiguous() + self.pos_encoding(hw, extent)
         maps = []
         for i, block in enumerate(self.blocks):
-            x = apply_block(block, x, hw, mask, with_cp=self.with_cp)
+            x = apply_block(block, x, hw, mask, sizes, with_cp=self.with_cp)
             if i in self.out_indices:
                 maps.append(to_map(x, hw) if mask is None else to_map(x, hw) * mask)
-        return self._outputs(maps, self._attend_class(x, hw, mask) if self.has_cls_token else None)
+        return self._outputs(maps, self._attend_class(x, hw, mask, sizes) if self.has_cls_token else None)
 
-    def _attend_class(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor]) -> Tensor:
+    def _attend_class(self, x: Tensor, *where: Any) -> Tensor:
         """Class token of shape (B, C), after the final norm, from the tokens of the last block."""
         x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
         for block in self.cls_blocks:
-            x = apply_block(block, x, hw, mask, with_cp=self.with_cp)
+            x = apply_block(block, x, *where, with_cp=self.with_cp)
         return self.norm(x[:, 0])
 
     def _layers(self) -> List[Tuple[str, ...]]:

@@ -1,17 +1,19 @@
 """SOFT and SOFT-Norm: softmax-free transformers with a Gaussian kernel (2110.11945; 2207.03341)."""
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.attention import Site, SoftmaxAttention, build_attention
-from mmsoft.layers import (ConvNormAct, PatchEmbed, PostNormBlock, PreNormBlock, apply_block, resize_pos_embed, to_map,
-                           to_tokens)
+from mmsoft.attention.base import Site, build_attention
+from mmsoft.attention.soft import SOFTAttention
+from mmsoft.attention.softmax import SoftmaxAttention
+from mmsoft.layers.blocks import PostNormBlock, PreNormBlock, apply_block
+from mmsoft.layers.embed import ConvNormAct, PatchEmbed
+from mmsoft.layers.maps import resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
-from mmsoft.utils.config import type_name
-from .base import Arch, BaseBackbone, layers_of_stages
+from .base import Arch, BaseBackbone, layers_of_stages, linear_rates, token_parameter
 
 STRIDES = (4, 8, 16, 32)
 
@@ -31,7 +33,7 @@ class SOFT(BaseBackbone):
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, with strides 4, 8, 16 and 32; the last stage's map is after the
             final norm.
-        attention (dict or list[dict], optional): A registered attention and its options, for stages 1 to 3, in whose
+        attention (dict or list[dict]): A registered attention and its options, for stages 1 to 3, in whose
             blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, of which
             ``norm`` is ``attention_norm`` unless it says otherwise. The last stage's blocks are pre-norm around
             ``SoftmaxAttention``, its default, and SOFT layers around any other, as the papers draw them.
@@ -39,14 +41,11 @@ class SOFT(BaseBackbone):
             tokens, that do not overlap (2207.03341, Table 9).
         img_size (int): Side of the images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
-        **kwargs: See :class:`BaseBackbone`, and the words of release 0.1 for options that are
-            :class:`mmsoft.attention.SOFTAttention`'s now: ``sampling``, ``bottleneck``, ``bottleneck_size``,
-            ``newton_iterations``, ``inverse`` and ``last_stage``. ``drop_path_rate`` is the published network's: it
-            grows linearly over all blocks, and means elementwise dropout of the branches in SOFT layers and
-            stochastic depth in the last stage.
+        **kwargs: See :class:`BaseBackbone`. ``drop_path_rate`` is the published network's: it grows linearly over all
+            blocks, and means elementwise dropout of the branches in SOFT layers and stochastic depth in the last stage.
 
     Raises:
-        ValueError: If an argument names something that does not exist, or ``arch`` is incomplete.
+        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
 
     Example:
         >>> maps = SOFT('tiny')(torch.rand(1, 3, 224, 224))
@@ -72,26 +71,25 @@ class SOFT(BaseBackbone):
                  arch: Arch = 'small',
                  attention_norm: bool = True,
                  out_indices: Sequence[int] = (0, 1, 2, 3),
-                 attention: Optional[Union[dict, List[dict]]] = None,
+                 attention: Union[dict, List[dict]] = dict(type='SOFTAttention'),
                  embedding: str = 'overlapped',
                  img_size: int = 224,
                  norm_cfg: dict = dict(type='BN'),
                  **kwargs) -> None:
         self.arch = self.read_arch(arch)
         check_choice('embedding', embedding, ('overlapped', 'patches'))
-        if attention is None:
-            attention = _soft_attention(len(self.arch['depths']), kwargs)
         self.attention = self._per_stage(attention, attention_norm)
         super().__init__(len(self.arch['depths']), out_indices, **kwargs)
         if self.has_cls_token and len(self.arch['depths']) < len(STRIDES):
             raise OptionError('only the fourth stage has a class token, and arch has fewer')
 
+        self.embed_dims = self.arch['embed_dims']
         channels = [self.in_channels, *self.embed_dims]
-        rates = torch.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).split(self.arch['depths'])
+        rates = iter(linear_rates(self.drop_path_rate, sum(self.arch['depths'])))
         self.stages = ModuleList()
         for i in range(self.out_indices[-1] + 1):
             grid = (-(-img_size // STRIDES[i]), ) * 2
-            blocks = ModuleList(self._block(i, grid, rate.item()) for rate in rates[i])
+            blocks = ModuleList(self._block(i, grid, next(rates)) for _ in range(self.arch['depths'][i]))
             if embedding == 'patches':
                 embed = PatchEmbed(channels[i], channels[i + 1], 4 if i == 0 else 2)
             else:
@@ -99,11 +97,6 @@ class SOFT(BaseBackbone):
             self.stages.append(SOFTStage(embed, channels[i + 1], grid, blocks, i == 3, self.with_cp))
         self.norm = nn.LayerNorm(self.embed_dims[3], eps=1e-6) if len(self.stages) == len(STRIDES) else None
         self.freeze()
-
-    @property
-    def embed_dims(self) -> List[int]:
-        """Channels of each stage."""
-        return self.arch['embed_dims']
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
@@ -142,7 +135,8 @@ class SOFT(BaseBackbone):
             attention = [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
             raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
-        return [{'norm': norm, **cfg} if isinstance(cfg, dict) and type_name(cfg) == 'SOFTAttention' else cfg
+        soft = ('SOFTAttention', 'mmsoft.SOFTAttention', SOFTAttention)
+        return [{'norm': norm, **cfg} if isinstance(cfg, dict) and cfg.get('type') in soft else cfg
                 for cfg in attention]
 
     def _block(self, stage: int, grid: Tuple[int, int], rate: float) -> nn.Module:
@@ -181,16 +175,9 @@ class SOFTStage(BaseModule):
         self.grid = grid
         self.with_cp = with_cp
         self.embed = embed
-        self.pos_embed = nn.Parameter(torch.zeros(1, grid[0] * grid[1] + with_cls_token, embed_dims))
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if with_cls_token else None
+        self.pos_embed = token_parameter(grid[0] * grid[1] + with_cls_token, embed_dims)
+        self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
         self.blocks = blocks
-
-    def init_weights(self) -> None:
-        """Truncated normal for the embeddings that no initializer knows."""
-        super().init_weights()
-        for parameter in (self.pos_embed, self.cls_token):
-            if parameter is not None:
-                nn.init.trunc_normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tuple[int, int]]:
         """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
@@ -209,17 +196,3 @@ def _overlapped(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Sequ
     """Convolutions of these widths; the first and, if there are three, the last one halve the map."""
     before = (in_channels, *widths)
     return Sequential(*(ConvNormAct(before[i], width, 1 if i == 1 else 2, norm_cfg) for i, width in enumerate(widths)))
-
-
-def _soft_attention(stages: int, kwargs: Dict[str, Any]) -> Union[dict, List[dict]]:
-    """SOFT's attention, with the options that release 0.1 had in the backbone taken out of ``kwargs``."""
-    options = {name: kwargs.pop(name) for name in ('sampling', 'newton_iterations', 'inverse') if name in kwargs}
-    size = kwargs.pop('bottleneck_size', None)
-    bottleneck = kwargs.pop('bottleneck', 'ratio' if size is None else 'fixed')
-    last_stage = kwargs.pop('last_stage', 'softmax')
-    check_choice('bottleneck', bottleneck, ('ratio', 'fixed'))
-    check_choice('last_stage', last_stage, ('softmax', 'soft'))
-    if bottleneck == 'fixed':
-        options['bottleneck_size'] = 7 if size is None else size
-    soft = dict(type='SOFTAttention', **options)
-    return [soft] * stages if last_stage == 'soft' else soft

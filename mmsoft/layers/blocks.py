@@ -1,12 +1,42 @@
-"""Transformer blocks: attention and FFN with their residual connections, normalised after or before."""
-from typing import Optional, Tuple
+"""Transformer blocks: attention and feed-forward network with residual connections, normalised after or before."""
+from typing import Any, Tuple
 
+import torch
 import torch.utils.checkpoint as cp
+from mmcv.cnn import build_activation_layer
 from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .ffn import FFN
+from mmsoft.ops.numerics import is_compiling, is_exporting
+
+# Elements of the wide intermediate of an FFN at a time, in evaluation on a CPU: so many stay in the cache.
+RUN_ELEMENTS = 2**19
+
+
+class FFN(BaseModule):
+    """Two linear maps with an activation between them, without a residual connection.
+
+    Args:
+        embed_dims (int): Channels C.
+        ratio (float): Width of the intermediate over C. Defaults to 4.
+        act_cfg (dict): Activation. Defaults to the exact GELU.
+    """
+
+    def __init__(self, embed_dims: int, ratio: float = 4, act_cfg: dict = dict(type='GELU')) -> None:
+        super().__init__()
+        width = int(ratio * embed_dims)
+        first = nn.Sequential(nn.Linear(embed_dims, width), build_activation_layer(act_cfg))
+        self.layers = nn.Sequential(first, nn.Linear(width, embed_dims))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens of shape (B, n, C) to the same."""
+        in_graph = torch.jit.is_tracing() or is_exporting() or is_compiling()  # which would fix the number of runs
+        if in_graph or torch.is_grad_enabled() or x.device.type != 'cpu':
+            return self.layers(x)
+        tokens = max(1, RUN_ELEMENTS // max(1, x.size(0) * self.layers[1].in_features))
+        runs = [self.layers(run) for run in x.split(tokens, dim=1)]
+        return torch.cat(runs, dim=1) if len(runs) > 1 else runs[0]
 
 
 class BranchDropout(nn.Sequential):
@@ -16,8 +46,8 @@ class BranchDropout(nn.Sequential):
         super().__init__(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
 
-def apply_block(block: nn.Module, x: Tensor, *args, with_cp: bool = False) -> Tensor:
-    """Calls a block; ``with_cp`` keeps none of what happens in it, the backward pass calls it again."""
+def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: bool = False) -> Tensor:
+    """Calls a block; ``with_cp`` keeps none of its intermediate results, the backward pass calls it again."""
     if with_cp and x.requires_grad:
         return cp.checkpoint(block, x, *args, use_reentrant=False)
     return block(x, *args)
@@ -41,9 +71,9 @@ class PostNormBlock(BaseModule):
         self.norm2 = nn.LayerNorm(embed_dims)
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """Tokens of shape (B, n, C) to the same; see :class:`mmsoft.attention.Attention` for ``hw`` and ``mask``."""
-        x = self.norm1(x + self.drop(self.attn(x, hw, mask)))
+    def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
+        """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
+        x = self.norm1(x + self.drop(self.attn(x, hw)))
         return self.norm2(x + self.drop(self.ffn(x)))
 
 
@@ -51,21 +81,13 @@ class PreNormBlock(BaseModule):
     """``x = x + drop(attn(LN(x)))``, ``x = x + drop(ffn(LN(x)))``: the ViT layer.
 
     Args:
-        attn (nn.Module): Called with tokens (B, n, C) and the shape of their map.
-        embed_dims (int): Channels C.
-        drop_rate (float): Elementwise dropout of both branches.
-        drop_path_rate (float): Stochastic depth of both branches.
+        attn, embed_dims, drop_rate, drop_path_rate: See :class:`PostNormBlock`.
         eps (float): Of the two LayerNorms. Defaults to 1e-6.
         act_cfg (dict): Activation of the FFN. Defaults to the exact GELU.
     """
 
-    def __init__(self,
-                 attn: nn.Module,
-                 embed_dims: int,
-                 drop_rate: float = 0.,
-                 drop_path_rate: float = 0.,
-                 eps: float = 1e-6,
-                 act_cfg: dict = dict(type='GELU')) -> None:
+    def __init__(self, attn: nn.Module, embed_dims: int, drop_rate: float = 0., drop_path_rate: float = 0.,
+                 eps: float = 1e-6, act_cfg: dict = dict(type='GELU')) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=eps)
         self.attn = attn
@@ -73,7 +95,7 @@ class PreNormBlock(BaseModule):
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """Tokens of shape (B, n, C) to the same; see :class:`mmsoft.attention.Attention` for ``hw`` and ``mask``."""
-        x = x + self.drop(self.attn(self.norm1(x), hw, mask))
+    def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
+        """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
+        x = x + self.drop(self.attn(self.norm1(x), hw))
         return x + self.drop(self.ffn(self.norm2(x)))

@@ -1,14 +1,122 @@
-"""Blocks of XCiT: for the patches, and for the class token behind them."""
-from typing import Optional, Tuple
+"""What XCiT is made of besides attention: embeddings, blocks, and masks for images that are padded."""
+import math
+from typing import List, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
-from mmengine.model import BaseModule
+from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 
-from .blocks import BranchDropout
-from .ffn import FFN
-from .token_map import to_map, to_tokens
+from mmsoft.utils import OptionError
+from .blocks import FFN, BranchDropout
+from .embed import ConvNormAct
+from .maps import to_map, to_tokens
+
+HW = Tuple[int, int]
+
+
+def image_extent(x: Tensor) -> Tensor:
+    """Rows and columns of each image before its zero padding.
+
+    Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and hand the
+    backbone nothing else. A row or column of padding is exactly zero in every channel, which no row of a normalised
+    photograph is.
+
+    Args:
+        x (Tensor): Images of shape (B, C, H, W).
+
+    Returns:
+        Tensor: Shape (B, 2) of int64: up to the last row and column that are not all zero. An image of zeros keeps
+        its full size.
+    """
+
+    def length(inside: Tensor) -> Tensor:
+        return inside.size(1) - inside.flip(1).int().argmax(dim=1)
+
+    inside = x.ne(0).any(dim=1)
+    return torch.stack([length(inside.any(dim=2)), length(inside.any(dim=1))], dim=1)
+
+
+def extent_mask(extent: Tensor, hw: HW) -> Tensor:
+    """Mask of shape (B, 1, H', W') that is true in the first ``extent`` rows and columns, given as (B, 2)."""
+    rows, columns = (torch.arange(length, device=extent.device) < extent[:, i, None] for i, length in enumerate(hw))
+    return (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
+
+
+class ConvPatchEmbed(BaseModule):
+    """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, 2106.09681, Sec. 3).
+
+    Any input size works: the map has ceil(H / patch_size) rows.
+
+    Args:
+        in_channels (int): Channels of the image.
+        embed_dims (int): Channels C of the patches.
+        patch_size (int): A power of two, 8 or 16 as published.
+        norm_cfg (dict): Norm of each convolution. Defaults to BatchNorm.
+
+    Raises:
+        ValueError: If ``patch_size`` is not a power of two, or too large for ``embed_dims``.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_cfg: dict = dict(type='BN')) -> None:
+        super().__init__()
+        steps = patch_size.bit_length() - 1
+        if patch_size != 2**steps or steps == 0 or embed_dims % 2**(steps - 1):
+            raise OptionError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
+        widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
+        acts = [nn.GELU] * (steps - 1) + [nn.Identity]
+        self.convs = ModuleList(
+            ConvNormAct(before, after, 2, norm_cfg, bias=False, act=act)
+            for before, after, act in zip(widths, widths[1:], acts))
+
+    def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> Tuple[Tensor, Optional[Tensor]]:
+        """Images of shape (B, 3, H, W), and their extent before padding if it matters, to the same of patches.
+
+        Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
+        """
+        for conv in self.convs:
+            x = conv(x)
+            if extent is not None:
+                extent = (extent + 1) // 2
+                x = x * extent_mask(extent, x.shape[-2:])
+        return x, extent
+
+
+class FourierPositionEncoding(BaseModule):
+    """Sines and cosines of both coordinates, projected to the channels of the tokens (XCiT, published network).
+
+    Coordinates run from 2π / rows to 2π, whatever the grid. The projection is a 1×1 convolution, but each of its
+    halves sees one coordinate, so rows and columns are projected apart and added: H + W products instead of H · W.
+
+    Args:
+        embed_dims (int): Channels C.
+        num_feats (int): Sines and cosines of each coordinate. Defaults to 32.
+        temperature (float): Ratio of the longest to the shortest wavelength. Defaults to 10000.
+    """
+
+    def __init__(self, embed_dims: int, num_feats: int = 32, temperature: float = 10000) -> None:
+        super().__init__()
+        self.num_feats = num_feats
+        self.temperature = temperature
+        self.proj = nn.Conv2d(2 * num_feats, embed_dims, 1)
+
+    def forward(self, hw: HW, extent: Optional[Tensor] = None) -> Tensor:
+        """Encoding of a grid, shape (H' · W', C), or (B, H' · W', C) for grids of which (B, 2) ``extent`` is used."""
+        rows, columns = (None, None) if extent is None else extent.unsqueeze(2).unbind(1)
+        weight_y, weight_x = self.proj.weight.flatten(1).chunk(2, dim=1)
+        y = F.linear(self._waves(hw[0], rows), weight_y, self.proj.bias)
+        x = F.linear(self._waves(hw[1], columns), weight_x)
+        return (y.unsqueeze(-2) + x.unsqueeze(-3)).flatten(-3, -2)
+
+    def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
+        """Sine and cosine in turn, shape (length, num_feats), or (B, length, num_feats) for (B, 1) ``extent``."""
+        weight = self.proj.weight
+        exact = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+        place = torch.arange(1, length + 1, **exact)
+        phase = place / ((place[-1:] if extent is None else extent) + 1e-6) * (2 * math.pi)
+        angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 
 
 class LocalPatchInteraction(BaseModule):
@@ -28,7 +136,7 @@ class LocalPatchInteraction(BaseModule):
         self.act = build_activation_layer(act_cfg)
         self.conv2 = nn.Conv2d(embed_dims, embed_dims, 3, padding=1, groups=embed_dims)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same; zero outside (B, 1, H', W')."""
         x = to_map(x, hw)
         x = self.norm(self.act(self.conv1(x if mask is None else x * mask)))
@@ -52,14 +160,8 @@ class XCiTBlock(BaseModule):
         norm_cfg (dict): Norm of the local patch interaction. Defaults to BatchNorm.
     """
 
-    def __init__(self,
-                 attn: nn.Module,
-                 embed_dims: int,
-                 gamma: float = 1.,
-                 lpi: bool = True,
-                 drop_rate: float = 0.,
-                 drop_path_rate: float = 0.,
-                 act_cfg: dict = dict(type='GELU'),
+    def __init__(self, attn: nn.Module, embed_dims: int, gamma: float = 1., lpi: bool = True, drop_rate: float = 0.,
+                 drop_path_rate: float = 0., act_cfg: dict = dict(type='GELU'),
                  norm_cfg: dict = dict(type='BN')) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
@@ -74,12 +176,12 @@ class XCiTBlock(BaseModule):
         self.gamma2 = nn.Parameter(torch.full((embed_dims, ), gamma))
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[List[HW]] = None) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same.
 
-        Where ``mask``, of shape (B, 1, H', W'), is false, tokens neither attend nor interact.
+        Where ``mask`` is false, tokens neither attend nor interact; see :class:`mmsoft.attention.Attention`.
         """
-        x = x + self.drop(self.gamma1 * self.attn(self.norm1(x), hw, mask))
+        x = x + self.drop(self.gamma1 * self.attn(self.norm1(x), hw, mask, sizes))
         if self.lpi is not None:
             x = x + self.drop(self.gamma3 * self.lpi(self.norm3(x), hw, mask))
         return x + self.drop(self.gamma2 * self.ffn(self.norm2(x)))
@@ -100,11 +202,7 @@ class ClassAttentionBlock(BaseModule):
         act_cfg (dict): Activation. Defaults to the exact GELU.
     """
 
-    def __init__(self,
-                 attn: nn.Module,
-                 embed_dims: int,
-                 gamma: float = 1.,
-                 norm_tokens: bool = True,
+    def __init__(self, attn: nn.Module, embed_dims: int, gamma: float = 1., norm_tokens: bool = True,
                  act_cfg: dict = dict(type='GELU')) -> None:
         super().__init__()
         self.norm_tokens = norm_tokens
@@ -115,10 +213,10 @@ class ClassAttentionBlock(BaseModule):
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
         self.gamma2 = nn.Parameter(torch.full((embed_dims, ), gamma))
 
-    def forward(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; mask as above."""
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[List[HW]] = None) -> Tensor:
+        """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""
         y = self.norm1(x)
-        x = x + self.gamma1 * torch.cat([self.attn(y, hw, mask)[:, :1], y[:, 1:]], dim=1)
+        x = x + self.gamma1 * torch.cat([self.attn(y, hw, mask, sizes)[:, :1], y[:, 1:]], dim=1)
         cls, tokens = x[:, :1], x[:, 1:]
         cls = self.norm2(cls)
         if self.norm_tokens:

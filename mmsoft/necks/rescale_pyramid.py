@@ -2,12 +2,12 @@
 import math
 from typing import List, Optional, Sequence, Tuple, Union
 
-import torch
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.ops.numerics import is_exporting
+from mmsoft.layers.embed import is_half_on_cpu
+from mmsoft.layers.maps import gather_windows
 from mmsoft.registry import MODELS
 
 
@@ -17,10 +17,7 @@ class RescalePyramid(BaseModule):
 
     A level is enlarged by 2×2 transposed convolutions of stride 2, with norm and GELU between them, or reduced by max
     pooling. Pooling rounds up, so an odd map loses nothing and levels stay ceil-divided as FPN and heads expect.
-
-    mmseg's ``Feature2Pyramid`` computes the same on even maps. It is not wrapped here because mmdet cannot reach it
-    without mmseg; moreover it takes exactly the two published lists of scales, drops odd rows and trains with SyncBN
-    unless told otherwise.
+    mmseg's ``Feature2Pyramid`` computes the same on even maps, for the two published lists of scales.
 
     Args:
         in_channels (int): Channels of every map.
@@ -50,29 +47,31 @@ class RescalePyramid(BaseModule):
         if len(inputs) == 1:
             inputs = tuple(inputs) * len(self.levels)
         if len(inputs) != len(self.levels):
-            raise ValueError(f'{len(self.levels)} rescales want as many maps, or one; got {len(inputs)}')
+            raise ValueError(f'{len(self.levels)} rescales need as many maps, or one; got {len(inputs)}')
         return tuple(level(x).contiguous() for level, x in zip(self.levels, inputs))
 
 
+class Enlarge(nn.ConvTranspose2d):
+    """2×2 transposed convolution of stride 2; a matrix product where :func:`mmsoft.layers.embed.is_half_on_cpu`."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, channels, 2, 2)
+
+    def forward(self, x: Tensor, output_size: Optional[List[int]] = None) -> Tensor:
+        """Maps of shape (B, C, H, W) to (B, C, 2 · H, 2 · W)."""
+        if not is_half_on_cpu(x):
+            return super().forward(x, output_size)
+        out = (x.permute(0, 2, 3, 1) @ self.weight.flatten(1)).unflatten(3, (-1, 2, 2))
+        return out.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3) + self.bias.to(out.dtype)[:, None, None]
+
+
 class MaxPool(nn.MaxPool2d):
-    """Max pooling that rounds up, in graphs by operators whose shapes every exporter knows at any size.
-
-    Args:
-        stride (int): Side of a window, and how far apart windows are.
-    """
-
-    def __init__(self, stride: int) -> None:
-        super().__init__(stride, stride, ceil_mode=True)
+    """Max pooling that rounds up, by operators that every exporter knows at any size."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""
-        if not is_exporting():
-            return super().forward(x)
-        for dim in (2, 3):
-            last = x.size(dim) - 1
-            first = torch.arange(last // self.stride + 1, device=x.device) * self.stride
-            x = torch.stack([x.index_select(dim, (first + i).clamp(max=last)) for i in range(self.stride)]).amax(0)
-        return x
+        counts = [(side - 1) // self.stride + 1 for side in x.shape[2:]]
+        return super().forward(gather_windows(x, self.stride, counts, [self.stride] * 2))
 
 
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
@@ -85,5 +84,5 @@ def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
     for step in range(steps):
         if step:
             layers += [build_norm_layer(norm_cfg, channels)[1], nn.GELU()]
-        layers.append(nn.ConvTranspose2d(channels, channels, 2, 2))
+        layers.append(Enlarge(channels))
     return Sequential(*layers)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mmsoft.attention.bottleneck import BottleneckTokens
+from mmsoft.attention.soft import BottleneckTokens
 from mmsoft.layers import to_map
 from mmsoft.ops.gaussian import gaussian_kernel
 

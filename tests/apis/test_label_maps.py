@@ -35,7 +35,8 @@ def segmenter(preprocessor=None, **test_cfg):
             data_preprocessor=dict(
                 type='SegDataPreProcessor', mean=[120.] * 3, std=[60.] * 3, pad_val=0, seg_pad_val=255,
                 **(preprocessor or {})),
-            backbone=dict(type='mmsoft.SOFT', arch=NANO, out_indices=(0, ), bottleneck_size=3),
+            backbone=dict(type='mmsoft.SOFT', arch=NANO, out_indices=(0, ),
+                          attention=dict(type='SOFTAttention', bottleneck_size=3)),
             decode_head=dict(
                 type='FCNHead', in_channels=16, in_index=0, channels=16, num_convs=1, concat_input=False,
                 num_classes=CLASSES, align_corners=False, norm_cfg=dict(type='BN')),

@@ -7,14 +7,15 @@ from devices import cpu_autocast
 from mmcv.cnn import fuse_conv_bn
 from torch import nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, SimAAttention, SimAClassAttention, Site,
                               SOFTAttention, SoftmaxAttention, SoftmaxClassAttention, build_attention)
 from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.backbones.sima_cvt import ConvProjection
 from mmsoft.checkpoint import to_mmsoft
 from mmsoft.layers import extent_mask
-from mmsoft.layers.projection import ConvProjection
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
@@ -95,6 +96,31 @@ def test_mask(name, extra):
         inside = torch.cat([torch.ones(extra).bool(), mask[i].flatten()])
         alone = attn(x[i:i + 1, inside], (rows, columns))
         assert_close(out[i, inside], alone[0], rtol=1e-9, atol=1e-12)
+
+
+class Reads(TorchDispatchMode):
+    """Counts what the host waits for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+@each_name
+@torch.no_grad()
+def test_the_host_reads_nothing_in_a_block(name, monkeypatch):
+    """Sizes of padded images are read once, whatever the number of blocks and images."""
+    lists, tolist = [], torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, 'tolist', lambda self: lists.append(self.shape) or tolist(self))
+    model = build('xcit', name, mask_padding=True, with_cls_token=True).eval()
+    images = torch.randn(3, 3, 64, 64)
+    images[0, :, 40:] = 0
+    with Reads() as reads:
+        model(images)
+    assert reads.count == 0 and lists in ([], [(3, 2)])
+    assert bool(lists) != MODELS.get(name).takes_mask
 
 
 @each_name
@@ -261,7 +287,7 @@ def test_names_of_a_users_attention_are_its_own():
 
         def __init__(self, site):
             super().__init__(site)
-            self.q = ConvProjection(site.dims, 1)
+            self.q = ConvProjection(site.dims, 1, dict(type='BN'))
 
         def product(self, q, k, v, mask=None):
             return v
@@ -323,8 +349,9 @@ def test_names_of_ones_own_are_left_alone():
 
         def __init__(self, site):
             super().__init__(site)
-            self.q = nn.Linear(4, 4)
+            self.q = nn.Module()
+            self.q.proj = nn.Linear(4, 4)
 
     source, twin = Own(Site(4, 1, (2, 2))), Own(Site(4, 1, (2, 2)))
     twin.load_state_dict(source.state_dict())
-    assert torch.equal(source.q.weight, twin.q.weight)
+    assert torch.equal(source.q.proj.weight, twin.q.proj.weight)

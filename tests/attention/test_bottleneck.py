@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from mmsoft.attention import bottleneck
-from mmsoft.attention.bottleneck import BottleneckTokens
+from mmsoft.attention.soft import BottleneckTokens
 
 GRIDS = [(1, 1), (3, 9), (8, 8), (17, 8), (40, 13), (25, 42), (56, 57)]
 grids = pytest.mark.parametrize('hw', GRIDS, ids='{0[0]}x{0[1]}'.format)

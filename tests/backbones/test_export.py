@@ -23,8 +23,8 @@ CVT = dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1, 1, 1])
 BODIES = {
     'soft': lambda: SOFT(SOFT_NANO, attention_norm=False),
     'soft-norm': lambda: SOFT(SOFT_NANO, with_cls_token=True),
-    'soft-norm-fixed': lambda: SOFT(SOFT_NANO, bottleneck_size=3),
-    'soft-norm-pooled': lambda: SOFT(SOFT_NANO, sampling='avg_pool'),
+    'soft-norm-fixed': lambda: SOFT(SOFT_NANO, attention=dict(type='SOFTAttention', bottleneck_size=3)),
+    'soft-norm-pooled': lambda: SOFT(SOFT_NANO, attention=dict(type='SOFTAttention', sampling='avg_pool')),
     'xcit': lambda: SimAXCiT(XCIT, out_indices=(0, 1), with_cls_token=True),
     'xcit-masked': lambda: SimAXCiT(XCIT, out_indices=(0, 1), mask_padding=True),
     'deit': lambda: SimADeiT(PLAIN, out_indices=(0, 1), img_size=64, out_type='cls_token'),
@@ -92,7 +92,8 @@ def short(name):
     if name.startswith('soft'):
         arch = dict(embed_dims=[16], num_heads=[1], depths=[1], sampling_ratios=[4])
         size = 12 if name == 'soft-norm-fixed' else None  # more than the smallest of the images below has windows for
-        model.body = SOFT(arch, out_indices=0, bottleneck_size=size).eval()
+        attention = dict(type='SOFTAttention', bottleneck_size=size)
+        model.body = SOFT(arch, out_indices=0, attention=attention).eval()
     return model
 
 

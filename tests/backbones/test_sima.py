@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from reference_sima import cvt, deit, xcit
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
 
 from reference_weights import reference_images, reference_state_dict, reference_tensor
+
+from mmsoft.attention import SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
 
@@ -232,7 +235,7 @@ def reference_weights(model):
 
 
 @EACH
-@pytest.mark.parametrize('kwargs', [dict(num_heads=1), dict(act_cfg=dict(type='ReLU')), dict(norm_order=2)], ids=str)
+@pytest.mark.parametrize('kwargs', [dict(num_heads=1), dict(act_cfg=dict(type='ReLU')), dict(attention=dict(type='SimAAttention', p=2))], ids=str)
 def test_ablations_change_the_result(backbone, kwargs):
     plain, ablated = small(backbone).eval(), small(backbone, **kwargs).eval()
     for model in (plain, ablated):
@@ -336,3 +339,34 @@ def test_deit_with_softmax_is_deit():
     ours.load_state_dict({rename(name): tensor for name, tensor in theirs.state_dict().items()})
     x = torch.randn(2, 3, 224, 224)
     assert_close(ours(x)[0], theirs(x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('attention, class_attention', [
+    (dict(), SimAClassAttention),
+    (dict(attention=dict(type='SoftmaxAttention')), SoftmaxClassAttention),
+    (dict(attention=dict(type='mmsoft.SoftmaxAttention')), SoftmaxClassAttention),
+    (dict(attention=dict(type='SOFTAttention')), SimAClassAttention),
+    (dict(attention=dict(type='SoftmaxAttention'), class_attention=dict(type='SimAClassAttention')), SimAClassAttention),
+], ids=str)
+def test_the_class_token_attends_as_the_patches_do(attention, class_attention):
+    model = small(SimAXCiT, with_cls_token=True, **attention)
+    assert {type(block.attn) for block in model.cls_blocks} == {class_attention}
+
+
+@pytest.mark.parametrize('p', [1, 2, None])
+def test_the_class_token_has_the_norm_of_the_patches(p):
+    model = small(SimAXCiT, with_cls_token=True, attention=dict(type='SimAAttention', p=p))
+    assert [block.attn.p for block in model.cls_blocks] == [p, p]
+
+
+@EACH
+@pytest.mark.parametrize('name', ['Pretrained', 'PretrainedInit', PretrainedInit], ids=str)
+def test_every_way_to_ask_for_weights(backbone, name, tmp_path):
+    """The class, too: mmengine's own loader would pass over names that it does not know."""
+    source, file = small(backbone, out_type='cls_token'), str(tmp_path / 'published.pth')
+    torch.save(dict(model=published_weights(source)), file)
+    model = small(backbone, out_type='cls_token', init_cfg=dict(type=name, checkpoint=file))
+    model.init_weights()
+    load_published(source, published_weights(source))
+    for key, tensor in source.float().state_dict().items():
+        assert torch.equal(model.state_dict()[key], tensor)

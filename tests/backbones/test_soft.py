@@ -8,20 +8,26 @@ from mmsoft.ops import INVERSE_METHODS
 
 NANO = dict(embed_dims=[32, 64, 64, 64], num_heads=[1, 2, 2, 2], depths=[1, 1, 1, 1])
 STRIDES = (4, 8, 16, 32)
+
+
+def soft(**options):
+    return dict(attention=dict(type='SOFTAttention', **options))
+
+
 # Every option that changes what is computed.
 OPTIONS = {
     'soft': dict(attention_norm=False),
     'soft_norm': dict(attention_norm=True),
-    'last_stage_soft': dict(last_stage='soft'),
-    'avg_pool': dict(sampling='avg_pool'),
-    'random': dict(sampling='random'),
-    'biased': dict(sampling='biased'),
-    'fixed': dict(bottleneck='fixed'),
-    'fixed_6': dict(bottleneck='fixed', bottleneck_size=6),
-    'newton_5': dict(newton_iterations=5, inverse='newton'),
+    'all_stages_soft': dict(attention=[dict(type='SOFTAttention')] * 4),
+    'avg_pool': soft(sampling='avg_pool'),
+    'random': soft(sampling='random'),
+    'biased': soft(sampling='biased'),
+    'fixed': soft(bottleneck_size=7),
+    'fixed_6': soft(bottleneck_size=6),
+    'newton_5': soft(newton_iterations=5, inverse='newton'),
     'ratios': dict(arch=dict(NANO, sampling_ratios=(4, 2, 1, 1))),
     'grid_of_64': dict(img_size=64),
-    **{f'inverse_{method}': dict(inverse=method) for method in INVERSE_METHODS},
+    **{f'inverse_{method}': soft(inverse=method) for method in INVERSE_METHODS},
 }
 every_option = pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
 both_norms = pytest.mark.parametrize('attention_norm', [False, True], ids=['soft', 'soft_norm'])
@@ -208,12 +214,12 @@ def test_an_image_does_not_depend_on_its_companions(options):
 def test_inverse_methods_agree(method, attention_norm):
     x = images(2, 160, 96)
     with torch.no_grad():
-        want = build(attention_norm=attention_norm, inverse='newton').eval().double()(x.double())
-        got = build(attention_norm=attention_norm, inverse=method).eval()(x)
+        want = build(attention_norm=attention_norm, **soft(inverse='newton')).eval().double()(x.double())
+        got = build(attention_norm=attention_norm, **soft(inverse=method)).eval()(x)
     assert_close(got, want, tolerance=1e-3)
 
 
-@pytest.mark.parametrize('options', [dict(bottleneck='fixed'), dict(with_cp=True), dict(inverse='newton')], ids=str)
+@pytest.mark.parametrize('options', [soft(bottleneck_size=7), dict(with_cp=True), soft(inverse='newton')], ids=str)
 def test_options_share_weights(options):
     assert build(**options).state_dict().keys() == build().state_dict().keys()
 
@@ -221,7 +227,7 @@ def test_options_share_weights(options):
 def test_fixed_bottleneck_is_the_published_one_at_224():
     x = images(1, 224, 224)
     with torch.no_grad():
-        assert_close(build(bottleneck='fixed', bottleneck_size=7).eval()(x), build().eval()(x), tolerance=1e-5)
+        assert_close(build(**soft(bottleneck_size=7)).eval()(x), build().eval()(x), tolerance=1e-5)
 
 
 def test_memory_format_does_not_matter():
@@ -248,12 +254,10 @@ def test_layer_depths_run_from_the_stem_to_the_head():
     (dict(out_indices=(0, 4)), 'out_indices'),
     (dict(out_indices=()), 'out_indices'),
     (dict(out_type='logits'), 'out_type'),
-    (dict(last_stage='linear'), 'last_stage'),
-    (dict(sampling='magic'), 'sampling'),
-    (dict(bottleneck='wide'), 'bottleneck'),
-    (dict(inverse='magic'), 'inverse'),
-    (dict(newton_iterations=0), 'newton_iterations'),
-    (dict(bottleneck='fixed', bottleneck_size=0), 'bottleneck_size'),
+    (soft(sampling='magic'), 'sampling'),
+    (soft(inverse='magic'), 'inverse'),
+    (soft(newton_iterations=0), 'newton_iterations'),
+    (soft(bottleneck_size=0), 'bottleneck_size'),
     (dict(frozen_stages=5), 'frozen_stages'),
 ], ids=str)
 def test_invalid_arguments(options, words):
@@ -287,7 +291,7 @@ def test_class_tokens_that_do_not_exist(options, words):
         build(**options)
 
 
-@pytest.mark.parametrize('options', [dict(), dict(bottleneck='fixed', bottleneck_size=3)], ids=['ratio', 'fixed'])
+@pytest.mark.parametrize('options', [dict(), soft(bottleneck_size=3)], ids=['ratio', 'fixed'])
 def test_memory_that_recomputing_blocks_frees(options):
     """Bytes that the graph keeps for the backward pass of one stage with many bottleneck tokens."""
 
@@ -310,7 +314,7 @@ def test_memory_that_recomputing_blocks_frees(options):
     assert kept(True) < kept(False) - 5 * one_block
 
 
-@pytest.mark.parametrize('options', [dict(), dict(bottleneck='fixed', bottleneck_size=3)], ids=['ratio', 'fixed'])
+@pytest.mark.parametrize('options', [dict(), soft(bottleneck_size=3)], ids=['ratio', 'fixed'])
 def test_deterministic_algorithms(options):
     """What has no deterministic gradient on a GPU is not used at all: resizing and pooling are products."""
     model = build(**options).train()
@@ -328,8 +332,3 @@ def test_a_copy_is_a_copy():
         want = model(x)
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert_close(twin(x), want, tolerance=0)
-
-
-def test_a_size_of_the_bottleneck_makes_it_fixed():
-    assert SOFT('tiny', bottleneck_size=3).stages[0].blocks[0].attn.bottleneck.size == 3
-    assert SOFT('tiny', bottleneck='ratio', bottleneck_size=3).stages[0].blocks[0].attn.bottleneck.size is None

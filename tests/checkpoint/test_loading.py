@@ -102,8 +102,8 @@ def test_prefix(tmp_path, prefix):
 def test_log_says_what_became_of_each_tensor(tmp_path, log):
     path = write_timm_file(tmp_path / 'x.pth', published_state_dict('soft_tiny'))
     load_pretrained(SOFT('tiny', out_indices=(0, 1), img_size=256), path)
-    load_pretrained(SOFT('tiny', sampling='avg_pool'), path)
-    load_pretrained(SOFT('tiny', last_stage='soft'), path)
+    load_pretrained(SOFT('tiny', attention=dict(type='SOFTAttention', sampling='avg_pool')), path)
+    load_pretrained(SOFT('tiny', attention=[dict(type='SOFTAttention')] * 4), path)
     first, second, third = (line for line, logger in log if logger == dict(logger='current'))
     assert first == (f'{path} (state_dict_ema): loaded 84 of the 84 tensors of SOFT; resized: stages.0.pos_embed 56×56 '
                       '→ 64×64, stages.1.pos_embed 28×28 → 32×32; left out: stages.2 (62), stages.3 (33), norm (2), '

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mmsoft.attention import Site, SoftmaxAttention
-from mmsoft.layers import FFN, PostNormBlock, PreNormBlock, XCiTBlock, ffn, to_map, to_tokens
+from mmsoft.layers import FFN, PostNormBlock, PreNormBlock, XCiTBlock, blocks, to_map, to_tokens
 
 
 def attention():
@@ -15,12 +15,21 @@ def attention():
 @pytest.mark.parametrize('batch', [0, 1, 2])
 @torch.no_grad()
 def test_runs_cover_all_tokens_once(n, batch, monkeypatch):
-    monkeypatch.setattr(ffn, 'RUN_ELEMENTS', 2 * 8 * 16)
+    monkeypatch.setattr(blocks, 'RUN_ELEMENTS', 2 * 8 * 16)
     module, x = FFN(4), torch.randn(batch, n, 4)
     lengths = []
     module.layers[1].register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
     torch.testing.assert_close(module(x), module.layers(x), rtol=0, atol=1e-6)
     assert sum(lengths[:-1]) == n and max(lengths[:-1]) <= (8 if batch == 2 else 40)
+
+
+@torch.no_grad()
+def test_traced_graphs_hold_no_number_of_runs(monkeypatch):
+    monkeypatch.setattr(blocks, 'RUN_ELEMENTS', 16 * 8)
+    module = FFN(4).eval()
+    traced = torch.jit.trace(module, torch.randn(1, 20, 4))
+    x = torch.randn(1, 50, 4)
+    torch.testing.assert_close(traced(x), module(x))
 
 
 @pytest.mark.parametrize('make', [
@@ -41,7 +50,7 @@ def test_large_maps_are_the_same_with_and_without_gradients(make):
 def test_an_image_is_dropped_as_a_whole():
     torch.manual_seed(0)
     block = PreNormBlock(attention(), 64, drop_path_rate=0.5).train()
-    block.attn.forward = lambda x, hw, mask: torch.zeros_like(x)
+    block.attn.forward = lambda x, hw: torch.zeros_like(x)
     x = torch.randn(8, 2048, 64)
     changed = (block(x, (32, 64)) != x).any(-1).float().mean(1)
     assert set(changed.tolist()) == {0., 1.}

@@ -44,7 +44,7 @@ def test_principal_components_are_colours():
 
 @pytest.mark.parametrize('size', [None, 3])
 def test_kernels_are_those_of_the_bottleneck_tokens(size):
-    body = SOFT(STAGES, bottleneck_size=size).double().eval()
+    body = SOFT(STAGES, attention=dict(type='SOFTAttention', bottleneck_size=size)).double().eval()
     attention, inputs = body.stages[1].blocks[-1].attn, []
     hook = attention.register_forward_hook(lambda module, args, out: inputs.append(args))
     with watch(body, (1, 3)) as seen:

@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 from torch import Tensor, nn
 
-from mmsoft.layers.resample import pooling_matrix, resample
+from mmsoft.layers.maps import pooling_matrix, resample
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.version import __version__

@@ -1,0 +1,102 @@
+"""Maps, and the tokens that they consist of: views, padding, windows and resizing."""
+from typing import Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmsoft.ops.numerics import at_least_float32, is_exporting
+
+
+def to_map(tokens: Tensor, hw: Tuple[int, int]) -> Tensor:
+    """Views tokens of shape (B, n, C) as a map of shape (B, C, H, W) with n = H · W, in channels-last format.
+
+    For a single image, ``transpose(1, 2).unflatten(2, hw)`` has a batch stride that PyTorch takes for another format:
+    each convolution would then copy the map.
+    """
+    return tokens.reshape(tokens.size(0), *hw, tokens.size(2)).permute(0, 3, 1, 2)
+
+
+def to_tokens(x: Tensor) -> Tensor:
+    """Views a map of shape (B, C, H, W) as tokens of shape (B, H · W, C)."""
+    return x.flatten(2).transpose(1, 2)
+
+
+def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
+    """Pads images of shape (B, C, H, W) with zeros at the right and bottom until ``divisor`` divides both sides."""
+    rows, columns = (((side - 1) // divisor + 1) * divisor for side in x.shape[2:])
+    if is_exporting():  # an exporter cannot tell that the missing number of rows is not negative
+        x = F.pad(x, (0, divisor - 1) * 2)
+        return x.index_select(2, torch.arange(rows, device=x.device)).index_select(
+            3, torch.arange(columns, device=x.device))
+    bottom, right = rows - x.size(2), columns - x.size(3)
+    return F.pad(x, (0, right, 0, bottom)) if bottom > 0 or right > 0 else x
+
+
+def gather_windows(x: Tensor, size: int, counts: Sequence[int], strides: Sequence[int]) -> Tensor:
+    """Lays windows of maps (B, C, H, W) side by side; windows that reach beyond the map repeat its border.
+
+    Windows have ``size`` k; ``counts`` are their numbers n in a column and m in a row, ``strides`` the rows and columns
+    from one to the next. Returns (B, C, n · k, m · k), the map itself if it consists of these windows.
+    """
+    x = x.permute(0, 2, 3, 1)  # so that rows are copied as a whole
+    for dim, count, stride in zip((1, 2), counts, strides):
+        if is_exporting() or stride != size or count * size != x.size(dim):
+            place = torch.arange(count * size, device=x.device)
+            place = place if stride == size else place // size * stride + place % size
+            x = x.index_select(dim, place.clamp(max=x.size(dim) - 1))
+    return x.permute(0, 3, 1, 2)
+
+
+@at_least_float32
+def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Maps of shape (…, H, W) to (…, H', W') by weights of shape (H', H) and (W', W), in float32 at least.
+
+    As two small products, resizing and pooling are deterministic on every device and export exactly at any size.
+    """
+    return rows @ x @ columns.transpose(-2, -1)
+
+
+def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
+    """Weights (new_size, size) that interpolate one side of a map as :func:`torch.nn.functional.interpolate` does.
+
+    ``mode`` is ``'bilinear'`` or ``'bicubic'``; the result is on the device of ``like`` and in its dtype, or float32.
+    """
+    basis = torch.eye(size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
+    return F.interpolate(basis[None, None], size=(new_size, size), mode=mode, align_corners=False)[0, 0]
+
+
+def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
+    """Weights (new_size, size) that average one side of a map as adaptive pooling does; ``like`` as above."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    window, place = (torch.arange(n, device=like.device) for n in (new_size, size))
+    start, end = window * size // new_size, ((window + 1) * size + new_size - 1) // new_size
+    inside = (place >= start[:, None]) & (place < end[:, None])
+    return inside.to(dtype) / (end - start)[:, None].to(dtype)
+
+
+def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, int], mode: str = 'bilinear') -> Tensor:
+    """Position embedding of one grid, resized to another.
+
+    Args:
+        pos_embed (Tensor): Shape (1, extra + grid[0] · grid[1], C); the ``extra`` tokens in front keep theirs.
+        grid (tuple[int, int]): Rows and columns that ``pos_embed`` belongs to.
+        hw (tuple[int, int]): Rows and columns wanted.
+        mode (str): ``'bilinear'`` (as SOFT publishes) or ``'bicubic'``, with ``align_corners=False``.
+
+    Returns:
+        Tensor: Shape (1, extra + hw[0] · hw[1], C), in the dtype of ``pos_embed``, resized in float32 at least.
+    """
+    if not is_exporting() and tuple(grid) == tuple(hw):
+        return pos_embed
+    extra = pos_embed.size(1) - grid[0] * grid[1]
+    rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))
+    resized = _resample_tokens(pos_embed[0, extra:].unflatten(0, grid), rows, columns).unsqueeze(0)
+    return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized
+
+
+@at_least_float32
+def _resample_tokens(image: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """(H, W, C) to (H' · W', C) by weights of shape (H', H) and (W', W): channels stay together, as in tokens."""
+    image = (rows @ image.flatten(1)).unflatten(1, image.shape[1:])
+    return (columns @ image).flatten(0, 1)
