@@ -1,4 +1,4 @@
-"""Detection on the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes of training on a CPU."""
+"""Detection on the synthetic shapes data set (mmsoft.datasets.shapes): loaders, evaluation, minutes on a CPU."""
 _base_ = ['mmdet::_base_/default_runtime.py', 'shapes_training.py']
 from mmsoft.datasets.shapes import METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
 
@@ -51,4 +51,4 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
     dict(type='CosineAnnealingLR', T_max=max_epochs, eta_min=1e-5, convert_to_iter_based=True)
 ]
-default_hooks = dict(checkpoint=dict(max_keep_ckpts=2), logger=dict(interval=20))
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=2, save_best='coco/bbox_mAP'), logger=dict(interval=20))

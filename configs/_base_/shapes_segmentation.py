@@ -1,4 +1,4 @@
-"""Segmentation of the generated shapes (mmsoft.datasets.shapes): loaders, evaluation, and minutes on a CPU."""
+"""Segmentation of the synthetic shapes data set (mmsoft.datasets.shapes): loaders, evaluation, minutes on a CPU."""
 _base_ = 'shapes_training.py'
 from mmsoft.datasets.shapes import SEMANTIC_METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
 
@@ -53,6 +53,6 @@ default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=20, log_metric_by_epoch=False),
     param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=100, max_keep_ckpts=2),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=100, max_keep_ckpts=2, save_best='mIoU'),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     visualization=dict(type='SegVisualizationHook'))

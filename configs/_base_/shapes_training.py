@@ -1,4 +1,4 @@
-"""What training on the generated shapes has in common for detection and segmentation."""
+"""What training on the synthetic shapes data set has in common for detection and segmentation."""
 _base_ = 'reliable.py'
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')

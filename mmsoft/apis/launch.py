@@ -57,8 +57,8 @@ def train(config: str,
             cfg = without_pretrained(cfg)
         if auto_scale_lr:
             if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
-                raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size that its '
-                                 'learning rate is meant for.')
+                raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size for '
+                                 'which its learning rate is meant.')
             cfg.auto_scale_lr.enable = True
         if amp:
             _enable_amp(cfg)

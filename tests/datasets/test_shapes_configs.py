@@ -17,3 +17,4 @@ def test_heads(name, head, metainfo):
     cfg = Config.fromfile(CONFIGS / f'{name}.py')
     assert cfg.train_dataloader.dataset.metainfo == metainfo
     assert cfg.model[head].num_classes == len(metainfo['classes'])
+    assert cfg.default_hooks.checkpoint.save_best, 'max_keep_ckpts alone removes the best checkpoint'
