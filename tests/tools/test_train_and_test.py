@@ -24,7 +24,7 @@ model = dict(
     neck=dict(in_channels=arch['embed_dims'], out_channels=32),
     bbox_head=dict(in_channels=32, feat_channels=32, stacked_convs=1),
     test_cfg=dict(score_thr=0.0))
-optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=8e-3))
+optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=6e-3))
 '''
 SEGMENTER = '''
 _base_ = 'mmseg::segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'
