@@ -14,14 +14,10 @@ from mmengine.registry import DATASETS
 from mmengine.runner import Runner
 from torch.utils.data import Dataset
 
-from ..checkpoint import check_model
+from ..checkpoint import FAMILIES, check_model
 from ..utils import UsageError
 from ..utils.config import datasets, dicts, is_pretrained, type_name
 
-PUBLISHED = dict(
-    SOFT='the README of fudan-zvg/SOFT links Tiny, Tiny_cuda and Tiny, Small, Medium and Large-Norm, and no others',
-    SimA="SimA's authors have published none")
-"""Where the weights of a backbone can be found, by the beginning of its type's name."""
 DOWNLOADING = ('CIFAR10', 'CIFAR100', 'MNIST', 'FashionMNIST')
 """Data sets that the OpenMMLab libraries download."""
 HEAD = re.compile(r'(^|\.)(bbox_head|mask_head|decode_head|auxiliary_head|head)(\.\d+)?$')
@@ -74,8 +70,8 @@ def check_pretrained(cfg: Config) -> None:
              *(part['checkpoint'] for part in parts if is_pretrained(part))]
     for path in paths:
         if isinstance(path, str) and _missing(path):
-            published = [said for start, said in PUBLISHED.items()
-                         if any(type_name(part).startswith(start) for part in parts)]
+            built = {type_name(part).lower() for part in parts}  # SimAXCiT is of the family sima_xcit
+            published = [family.weights for name, family in FAMILIES.items() if name.replace('_', '') in built]
             raise UsageError(f'The pretrained weights {path} are missing (published weights: '
                              f'{"; ".join(published) or "ask their authors"}): put the file there, or train from '
                              'random weights with --from-scratch.')

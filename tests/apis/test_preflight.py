@@ -111,7 +111,7 @@ def test_annotations_of_the_evaluation(load, tmp_path):
 
 
 @pytest.mark.parametrize('backbone, where', [
-    ('mmsoft.SOFT', 'fudan-zvg/SOFT'), ('mmsoft.SimAXCiT', "SimA's authors have published none"),
+    ('mmsoft.SOFT', 'fudan-zvg/SOFT'), ('mmsoft.SimAXCiT', "SimA's authors published no weights"),
     ('ResNet', 'their authors')])
 def test_pretrained_weights(load, tmp_path, backbone, where):
     pretrained = "dict(type='Pretrained', checkpoint='weights/some.pth')"
