@@ -16,7 +16,7 @@ class CosFormerAttention(Attention):
 
     With ``reweight``, each weight is multiplied by :math:`\cos(i - i') \cos(j - j')` of the tokens' rows and columns,
     which run from 0 to π/2 over the map, as SimA extends CosFormer to images (2206.08898, App. A.3): four products
-    instead of one. Class tokens stand at the first row and column. Convolutional projections of a body are not used.
+    instead of one. Class tokens stand at the first row and column. Convolutional projections of an architecture are not used.
 
     Args:
         site (Site): The place it is made for.

@@ -23,9 +23,6 @@ class GaussianAttention(Attention):
         normalise (str): ``'none'``; ``'softmax'`` for softmax(S) v, the softmax over rows, which the authors tried, too
             (2110.11945, App. A.3), and whose memory is quadratic; ``'mean'`` for rows of S divided by their sums, which
             is the softmax of S's exponents.
-
-    Raises:
-        ValueError: If ``normalise`` is none of these.
     """
 
     def __init__(self, site: Site, normalise: str = 'none') -> None:

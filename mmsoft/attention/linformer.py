@@ -18,7 +18,7 @@ class LinformerAttention(Attention):
     SOFT compares with Linformer at its own ratio and calls PVT's spatial reduction a special case of it (2110.11945,
     Sec. 4.2). So E is a convolution whose kernel and stride are the ratio, one d → d filter bank for all heads as in
     SOFT's bottleneck, with a LayerNorm behind it as in PVT: the parameters of 2110.11945, Table 1. Class tokens are not
-    reduced. Convolutional projections of a body are not used.
+    reduced. Convolutional projections of an architecture are not used.
     """
 
     def __init__(self, site: Site) -> None:

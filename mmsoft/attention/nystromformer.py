@@ -16,8 +16,8 @@ class NystromformerAttention(Attention):
 
     ρ is the softmax over rows. Landmarks are means of windows of the map, as SOFT compares it (2110.11945, Sec. 4.2);
     windows at the right and bottom are cut off where the ratio does not divide the map. The pseudoinverse takes the six
-    steps of the original. Class tokens attend and are attended to, but are in no window. Convolutional projections of a
-    body are not used.
+    steps of the original. Class tokens attend and are attended to, but are in no window. Convolutional projections of
+    an architecture are not used.
 
     Args:
         site (Site): The place it is made for.

@@ -41,9 +41,6 @@ class SimACvT(BaseBackbone):
         **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate at the last block of the last
             stage, and the other stages have none, as published; 0.05 in the paper.
 
-    Raises:
-        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
-
     Example:
         >>> maps = SimACvT('13')(torch.rand(1, 3, 224, 224))
         >>> [tuple(m.shape) for m in maps]

@@ -31,9 +31,6 @@ class SimADeiT(BaseBackbone):
         **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate at the last block; 0.05 in
             the paper.
 
-    Raises:
-        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
-
     Example:
         >>> maps = SimADeiT('small')(torch.rand(1, 3, 224, 224))
         >>> [tuple(m.shape) for m in maps]

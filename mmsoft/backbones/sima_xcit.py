@@ -41,9 +41,6 @@ class SimAXCiT(BaseBackbone):
         **kwargs: See :class:`BaseBackbone`. Stochastic depth is the same for all blocks, as published; 0.05 in the
             paper.
 
-    Raises:
-        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
-
     Example:
         >>> maps = SimAXCiT('small-12-p16')(torch.rand(1, 3, 224, 224))
         >>> [tuple(m.shape) for m in maps]

@@ -44,9 +44,6 @@ class SOFT(BaseBackbone):
         **kwargs: See :class:`BaseBackbone`. ``drop_path_rate`` is the published network's: it grows linearly over all
             blocks, and means elementwise dropout of the branches in SOFT layers and stochastic depth in the last stage.
 
-    Raises:
-        OptionError: If an argument names something that does not exist, or ``arch`` is incomplete.
-
     Example:
         >>> maps = SOFT('tiny')(torch.rand(1, 3, 224, 224))
         >>> [tuple(m.shape) for m in maps]

@@ -58,6 +58,16 @@ def test_maps_and_class_token(files, name, case, expected, device, dtype, tolera
         np.testing.assert_allclose(out.cpu().numpy(), reference, rtol=0, atol=tolerance)
 
 
+@pytest.fixture
+def safe_loading():
+    """Which chooses the averaged weights of a file; mmengine by itself reads the others."""
+    from mmsoft.checkpoint.safe_loading import use_safe_loading
+    use_safe_loading()
+    yield
+    use_safe_loading(False)
+
+
+@pytest.mark.usefixtures('safe_loading')
 @pytest.mark.parametrize('name, case, expected', cases('logits'))
 def test_logits_through_mmpretrain(files, name, case, expected):
     get_model = pytest.importorskip('mmpretrain').get_model
