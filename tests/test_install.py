@@ -68,7 +68,7 @@ def elsewhere(tmp_path_factory):
     source.mkdir()
     for name in ('mmsoft', 'configs', 'tools', 'requirements'):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('.mim', '__pycache__'))
-    for name in ('setup.py', 'setup.cfg', 'README.md', 'LICENSE', 'model-index.yml'):
+    for name in ('setup.py', 'pyproject.toml', 'README.md', 'LICENSE', 'model-index.yml'):
         shutil.copy(ROOT / name, source)
     place.run('-m', 'pip', 'wheel', '--no-build-isolation', *OFFLINE, '-w', wheels, source, interpreter=HERE)
     place.run('-m', 'venv', '--without-pip', place.python.parents[1], interpreter=HERE)

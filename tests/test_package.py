@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+from setuptools.config.pyprojecttoml import read_configuration
 from modelindex.load_model_index import load
 
 import mmsoft.apis
@@ -224,10 +225,15 @@ def test_mmdet_needs_the_compiled_operators(install):
         mmsoft.require_host('mmdet')
 
 
+def pyproject() -> dict:
+    return read_configuration(ROOT / 'pyproject.toml', expand=False)['project']
+
+
 def test_requirements_say_the_same_versions():
-    lines = [(ROOT / f'requirements/{name}.txt').read_text().split() for name in ('mminstall', 'optional')]
+    lines = (ROOT / 'requirements/mminstall.txt').read_text().split()
+    lines += [one for one in pyproject()['optional-dependencies']['openmmlab'] if one.startswith('mm')]
     first = [next(iter(fitting.items())) for fitting in hosts.HOSTS.values()]
-    assert {name + fits for name, fits in first} == set(sum(lines, []))
+    assert {name + fits for name, fits in first} == set(lines)
     pinned = (ROOT / 'requirements/stacks/stable.txt').read_text().split()
     assert {one.replace(' ', '==') for one in hosts.TESTED.split(', ')} <= set(pinned)
 
@@ -329,6 +335,33 @@ def test_setup_says_at_which_step_it_is(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+NVCC = '#!/bin/bash\necho "Cuda compilation tools, release 12.4, V12.4.131"'
+
+
+@pytest.mark.parametrize('gpu, nvcc, env, device', [
+    (False, False, {}, 'cpu'),
+    (True, False, {}, 'cpu'),
+    (True, True, {}, 'CUDA 12.4'),
+    (False, True, {}, 'cpu'),
+    (False, True, dict(FORCE_CUDA='1'), 'CUDA 12.4'),
+], ids=['cpu', 'GPU without nvcc', 'GPU', 'nvcc alone', 'login node'])
+def test_setup_compiles_for_the_gpu_that_there_is(tmp_path, gpu, nvcc, env, device):
+    """And says so where a GPU goes unused; another device is another stamp, so mmcv is compiled anew."""
+    (tmp_path / 'bin').mkdir()
+    for name, text in [('nvcc', NVCC)] * nvcc + [('nvidia-smi', '#!/bin/bash\necho GPU 0')] * gpu:
+        (tmp_path / 'bin' / name).write_text(text)
+        (tmp_path / 'bin' / name).chmod(0o755)
+    functions = '/^say()/p; /^has_gpu()/p; /^compile_device() {/,/^}/p; /^warn_of_cpu_operators() {/,/^}/p'
+    script = (f'source <(sed -n "{functions}" tools/setup_env.sh); DEVICE=$(compile_device); echo "$DEVICE"; '
+              'warn_of_cpu_operators')
+    path = f'{tmp_path / "bin"}:/usr/bin:/bin'
+    done = subprocess.run(['bash', '-euc', script], cwd=ROOT, env=dict(PATH=path, CUDA_HOME=str(tmp_path), **env),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.stdout.strip() == device
+    warned = gpu and not nvcc
+    assert ('set CUDA_HOME' in done.stderr) == warned and ('FORCE_CUDA' in done.stderr) == warned
+
+
 def test_setup_takes_the_torch_that_torchvision_was_built_for(tmp_path):
     """Not the CPU build, where pip finds one of torch alone."""
     functions = '/^say()/p; /^die()/p; /^install_torch() {/,/^}/p'
@@ -339,7 +372,7 @@ def test_setup_takes_the_torch_that_torchvision_was_built_for(tmp_path):
     (tmp_path / 'bin/python').chmod(0o755)
     script = f'source <(sed -n "{functions}" tools/setup_env.sh); {variables}; {pip}; install_torch; install_torch'
     printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
-    chosen = 'pip -r requirements/build.txt torch torchvision numpy'
+    chosen = 'pip -r requirements/setup.txt torch torchvision numpy'
     assert printed[0] == printed[3] == chosen and len(printed) == 4
     assert printed[1].startswith('mmsoft setup: torchvision does not load')
     assert re.fullmatch(r'pip torch===[\d.]+', printed[2])

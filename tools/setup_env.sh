@@ -51,6 +51,26 @@ check_venv_tools() {
 
 compiled() { [[ $MMCV != *-lite ]]; }
 
+has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
+
+# What mmcv's operators are compiled for: "cpu", or the release of CUDA's compiler. FORCE_CUDA=1 is for login nodes.
+compile_device() {
+    local nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
+    [ -x "$nvcc" ] || nvcc=$(command -v nvcc || true)
+    if [ -n "$nvcc" ] && { [ "${FORCE_CUDA:-0}" = 1 ] || has_gpu; }; then
+        "$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/CUDA \1/p'
+    else
+        echo cpu
+    fi
+}
+
+warn_of_cpu_operators() {
+    if [ "$DEVICE" != cpu ] || ! has_gpu; then return; fi
+    say "this machine has a GPU but no nvcc, so mmcv's operators are compiled for the CPU and detectors cannot train on" \
+        "the GPU; install the CUDA toolkit of your torch, set CUDA_HOME to it, and run make setup again, which" \
+        "compiles them anew (where the GPU is not visible: FORCE_CUDA=1 and TORCH_CUDA_ARCH_LIST, as in 8.0)" >&2
+}
+
 check_compiler() {
     local compiler
     for compiler in c++ g++ clang++; do
@@ -94,6 +114,17 @@ create_venv() {
 
 pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check -c "$PINS" "$@"; }
 
+# requirements EXTRA...: what pyproject.toml lists for them; "runtime" is what the package itself needs.
+requirements() {
+    "$VENV/bin/python" - "$@" <<'PY'
+import sys
+from setuptools.config.pyprojecttoml import read_configuration
+project = read_configuration('pyproject.toml', expand=False)['project']
+extras = dict(project['optional-dependencies'], runtime=project['dependencies'])
+print(*(one.replace(' ', '') for extra in sys.argv[1:] for one in extras[extra]))
+PY
+}
+
 # pip copies a distribution's files first and its INSTALLER last: without one it was interrupted, and pip would take
 # what there is for the whole.
 forget_interrupted() {
@@ -105,7 +136,7 @@ forget_interrupted() {
 
 # torch's CPU build, where pip finds it, counts as newer than the index's own, which torchvision's operators are built for.
 install_torch() {
-    pip_install -r $R/build.txt torch torchvision numpy
+    pip_install -r $R/setup.txt torch torchvision numpy
     "$VENV/bin/python" -c 'import torchvision' 2>/dev/null && return
     say "torchvision does not load beside the build of torch that pip chose; taking the one without a local version"
     pip_install "torch===$(sed -n 's/^torch==//p' "$PINS")"
@@ -136,8 +167,7 @@ precompile_headers() {
 compile_mmcv() {
     local headers
     headers=$(mktemp -d)
-    # CUDA operators need the toolkit; without it they are compiled for the CPU, also beside a GPU.
-    command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || local -x CUDA_VISIBLE_DEVICES=
+    [ "$DEVICE" != cpu ] || local -x CUDA_VISIBLE_DEVICES= FORCE_CUDA=0
     local CXXFLAGS="$(compiler_flags) ${CXXFLAGS:-}"
     precompile_headers "$headers"
     # The output goes through unfiltered (-v) so that the longest step shows that it moves.
@@ -146,31 +176,41 @@ compile_mmcv() {
     rm -rf "$headers"
 }
 
-mmcv_loads() {
-    "$VENV/bin/python" -c 'import ctypes, glob, sys, torch; ctypes.CDLL(glob.glob(sys.prefix + "/lib/*/site-packages/mmcv/_ext*.so")[0])' 2>/dev/null
+# Whether the operators load, and are those of a GPU where DEVICE is one.
+mmcv_fits() {
+    "$VENV/bin/python" - "$DEVICE" <<'PY' 2>/dev/null
+import ctypes, glob, sys, torch
+path, = glob.glob(sys.prefix + '/lib/*/site-packages/mmcv/_ext*.so')
+ctypes.CDLL(path)
+sys.exit(sys.argv[1] != 'cpu' and b'cudaLaunchKernel' not in open(path, 'rb').read())
+PY
 }
 
 # Compiled on every machine, because no ready wheel fits; pip keeps the wheel it builds in its cache.
 install_mmcv() {
     compiled || { pip_install "$MMCV"; return; }
     compile_mmcv
-    mmcv_loads && return
-    say "the operators found in pip's cache were compiled for another torch; compiling them anew"
+    mmcv_fits && return
+    say "the operators found here were compiled for another torch or device; compiling them anew for $DEVICE"
     compile_mmcv --no-cache-dir --force-reinstall --no-deps
-    mmcv_loads || die "mmcv's compiled operators do not load; the output above may say why."
+    mmcv_fits || die "mmcv's compiled operators do not load on $DEVICE; the output above may say why."
 }
 
-install_libraries() { pip_install -r $R/runtime.txt -r $R/tools.txt -r $R/tests.txt $HOSTS ftfy regex; }
+# The extras of pyproject.toml, and the OpenMMLab libraries by the names that the stack has for them.
+install_libraries() {
+    local extras=(runtime tools timm export benchmarks tests lint)
+    pip_install $(requirements "${extras[@]}") $HOSTS ftfy regex
+}
 
 check_opencv() {
     "$VENV/bin/python" -c 'import cv2' ||
         die "OpenCV does not load, the line above says why; on Debian and Ubuntu the packages libgl1 and libglib2.0-0 are what it needs."
 }
 
-install_mim() { pip_install -r $R/mim.txt && pip_install --no-deps "$MIM"; }
+install_mim() { pip_install --no-deps "$MIM"; }
 
 # In a folder of their own, out of mmpretrain's sight, which does not import beside newer transformers.
-install_examples() { rm -rf $VENV/examples && pip_install --no-deps --target $VENV/examples -r $R/examples.txt; }
+install_examples() { rm -rf $VENV/examples && pip_install --no-deps --target $VENV/examples $(requirements examples); }
 
 install_mmsoft() { pip_install --no-build-isolation --no-deps -e .; }
 
@@ -187,14 +227,17 @@ if [ "$(probe $VENV/bin/python | cut -d' ' -f1)" != "$VERSION" ] || [ "$(cat $ST
     say "creating $VENV with Python $VERSION; the whole setup takes 5 to 10 minutes the first time"
     create_venv
 fi
-! compiled || [ -e "$(stamp mmcv "$PINS" $R/build.txt)" ] || check_compiler
+DEVICE=$(compile_device)
+echo "$DEVICE" >$STAMPS/device
+! compiled || [ -e "$(stamp mmcv "$PINS" $STAMPS/device)" ] || check_compiler
 trap '[ $? = 0 ] || say "stopped at the step ${STEP:-check}; the same command goes on from there" >&2' EXIT
 forget_interrupted
 
-step torch "$PINS" $R/build.txt -- install_torch
-step mmcv "$PINS" $R/build.txt -- install_mmcv
-step libraries "$PINS" $R/*.txt -- install_libraries
+step torch "$PINS" $R/setup.txt -- install_torch
+step mmcv "$PINS" $STAMPS/device -- install_mmcv
+step libraries "$PINS" pyproject.toml -- install_libraries
 step opencv "$PINS" -- check_opencv
-step mim "$PINS" $R/mim.txt -- install_mim
-step examples "$PINS" $R/examples.txt -- install_examples
-step mmsoft setup.py mmsoft/version.py "$PINS" $R/*.txt -- install_mmsoft
+step mim "$PINS" -- install_mim
+step examples "$PINS" pyproject.toml -- install_examples
+step mmsoft setup.py pyproject.toml mmsoft/version.py "$PINS" -- install_mmsoft
+warn_of_cpu_operators
