@@ -14,7 +14,7 @@ from mmengine.registry import DATASETS
 from mmengine.runner import Runner
 from torch.utils.data import Dataset
 
-from ..checkpoint import FAMILIES, check_model
+from ..checkpoint import FAMILIES, check_model, read_checkpoint
 from ..utils import UsageError
 from ..utils.config import datasets, dicts, is_pretrained, type_name
 
@@ -75,17 +75,21 @@ def check_pretrained(cfg: Config) -> None:
             raise UsageError(f'The pretrained weights {path} are missing (published weights: '
                              f'{"; ".join(published) or "ask their authors"}): put the file there, or train from '
                              'random weights with --from-scratch.')
+    if cfg.get('load_from'):
+        check_checkpoint(cfg.load_from)
 
 
 def check_checkpoint(path: str) -> None:
-    """Checks that a checkpoint exists.
+    """Checks that a checkpoint exists and can be read safely, before anything is built or written.
 
     Raises:
-        UsageError: If it does not.
+        UsageError: If it does not, or cannot.
     """
     if _missing(path):
         raise UsageError(f'There is no checkpoint {path}; training leaves them in its --work-dir, as epoch_N.pth or '
                          'iter_N.pth.')
+    if '://' not in path:
+        read_checkpoint(path, peek=True)
 
 
 def check_operators(cfg: Config) -> None:

@@ -154,6 +154,8 @@ def test_configs_that_cannot_be_read(tmp_path, name, content, says):
 def test_a_checkpoint_that_is_missing(tmp_path):
     assert 'x.pth' in sentence(check_checkpoint, str(tmp_path / 'x.pth'))
     (tmp_path / 'x.pth').touch()
+    assert 'x.pth is empty' in sentence(check_checkpoint, str(tmp_path / 'x.pth'))
+    torch.save({'a': torch.ones(1)}, tmp_path / 'x.pth')
     check_checkpoint(str(tmp_path / 'x.pth'))
 
 
