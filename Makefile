@@ -1,4 +1,4 @@
-# What a person types. The work is in tools/ and mmsoft/; .venv is made on the way.
+# What a person types. The work is in tools/, benchmarks/ and mmsoft/; .venv is made on the way.
 #   PYTHON=python3.10 make setup    chooses the interpreter
 #   make test ARGS='-k setup -x'    passes arguments on
 #   make test STACK=latest          in .venv-latest, with the versions of requirements/stacks/latest.txt
@@ -26,22 +26,22 @@ test: setup
 	$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS_$(STACK)) $(ARGS)
 
 bench: setup
-	$(PY) tools/benchmark.py $(ARGS)
+	$(PY) -m benchmarks.speed $(ARGS)
 
 zoo: setup
-	$(PY) tools/zoo.py $(ARGS)
+	$(PY) -m benchmarks.zoo $(ARGS)
 
 evidence: setup
-	$(PY) tools/evidence.py $(ARGS)
+	$(PY) -m benchmarks.evidence $(ARGS)
 
 torture: setup
-	$(PY) tools/torture.py $(ARGS)
+	$(PY) -m pytest tests/torture --full $(ARGS)
 
 figures: setup
-	$(PY) tools/figures.py $(ARGS)
+	$(PY) -m benchmarks.figures $(ARGS)
 
 gpu: setup
-	$(PY) tools/gpu.py $(ARGS)
+	$(PY) -m benchmarks.gpu $(ARGS)
 
 # In an environment of its own: the site is made from pages and source, and needs no torch.
 DOCS := .venv-docs/bin

@@ -41,7 +41,7 @@ def processor(device: str = 'cpu') -> str:
 
 def read_table(file: Path) -> pd.DataFrame:
     """Reads a CSV file; hashes and versions stay text, whatever number they look like."""
-    return pd.read_csv(file, dtype=dict.fromkeys(('code', 'commit', 'machine', 'torch', 'weights_hash'), str))
+    return pd.read_csv(file, dtype=dict.fromkeys(('code', 'commit', 'machine', 'torch'), str))
 
 
 def write_table(table: pd.DataFrame, file: Path) -> None:

@@ -1,10 +1,6 @@
-"""The backbones that are measured side by side, their weights, and the images that they see."""
-from functools import partial
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+"""The backbones that are measured side by side."""
+from typing import Dict, NamedTuple, Optional
 
-import torch
-import torch.nn.functional as F
-from matplotlib import cbook, image
 from mmcv.cnn import fuse_conv_bn
 from mmengine.config import Config, DictAction
 from mmengine.registry import MODELS
@@ -12,7 +8,7 @@ from torch import Tensor, nn
 
 from mmsoft.attention import MultiheadAttention, Site, SOFTAttention
 from mmsoft.ops import gaussian_kernel, newton_inverse
-from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
+from mmsoft.ops.soft import RIDGE, soft_alpha
 from mmsoft.utils import UsageError
 from .common import be_quiet
 
@@ -20,21 +16,15 @@ from .common import be_quiet
 class PublishedSOFTAttention(SOFTAttention):
     """SOFT's attention in the arithmetic of the published networks: Newton steps, and all matrices held whole."""
 
-    def __init__(self, site: Site, norm: bool = True) -> None:
-        super().__init__(site, norm)
-        self.product = partial(_attend, norm=norm)
+    def __init__(self, site: Site) -> None:
+        super().__init__(site, norm=False)
+        self.product = _attend
 
 
-def _attend(q: Tensor, bottleneck: Tensor, v: Tensor, norm: bool, iterations: int = 20, **options) -> Tensor:
+def _attend(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, **options) -> Tensor:
     """(B, h, n, d), (B, h, m, d) and (B, h, n, c) to (B, h, n, c)."""
-    p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=0. if norm else RIDGE)
-    if norm:
-        rows = a.sum(-1, keepdim=True)
-        scale = rows.rsqrt()
-        inverse = scale * newton_inverse(a, soft_norm_alpha(a, rows), iterations) * scale.transpose(-2, -1)
-    else:
-        inverse = newton_inverse(a, soft_alpha(a, RIDGE), iterations)
-    return p.transpose(-2, -1) @ inverse @ (p @ v)
+    p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
+    return p.transpose(-2, -1) @ newton_inverse(a, soft_alpha(a, RIDGE), iterations) @ (p @ v)
 
 
 class UnfusedAttention(MultiheadAttention):
@@ -49,7 +39,7 @@ class Contender(NamedTuple):
     """A backbone that is measured.
 
     Attributes:
-        label: Its name in tables and plots.
+        label: Its name in tables.
         backbone: Its config with type and scope.
         rival: Key of the backbone that it is compared with.
     """
@@ -57,15 +47,9 @@ class Contender(NamedTuple):
     backbone: dict
     rival: Optional[str] = None
 
-    def conditions(self, checkpoint: Optional[str] = None) -> List[Tuple[str, str]]:
-        """Pairs of weights and image. Only the cost of SOFT's inverse might depend on them; others have one pair."""
-        if self.backbone['type'] != 'mmsoft.SOFT' or 'published' in self.label:
-            return [('fresh', 'noise')]
-        return [(weights, image) for weights in (*WEIGHTS, checkpoint) if weights for image in IMAGES]
 
-
-def _soft(label: str, arch, rival: str, norm: bool = True, **attention) -> Contender:
-    attention = dict(dict(type='SOFTAttention', norm=norm), **attention)
+def _soft(label: str, arch, rival: str, **attention) -> Contender:
+    attention = dict(dict(type='SOFTAttention'), **attention)
     return Contender(label, dict(type='mmsoft.SOFT', arch=arch, attention=attention), rival)
 
 
@@ -77,8 +61,7 @@ CONTENDERS: Dict[str, Contender] = dict(
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', norm=False),
     soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small'),
     soft_norm_small_7x7=_soft('SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck_size=7),
-    soft_small_published=_soft(
-        'SOFT-Small as published', 'small', 'pvt_small', norm=False, type=PublishedSOFTAttention),
+    soft_small_published=_soft('SOFT-Small as published', 'small', 'pvt_small', type=PublishedSOFTAttention),
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny'),
     sima_xcit_small=Contender('SimA-XCiT-S12/16',
                               dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'),
@@ -115,57 +98,12 @@ def contender(name: str) -> Contender:
     return found
 
 
-def build_contender(model: str, weights: str = 'fresh', **options) -> nn.Module:
-    """Builds a backbone.
-
-    Args:
-        model (str): See :func:`contender`.
-        weights (str): Key of :data:`WEIGHTS`, or else a file to load, whose names have to fit.
-        **options: Of the backbone's config.
-
-    Returns:
-        nn.Module: In training mode.
-    """
-    cfg = dict(contender(model).backbone, **options)
-    if weights not in WEIGHTS:
-        cfg['init_cfg'] = dict(type='Pretrained', checkpoint=weights)
+def build_contender(model: str) -> nn.Module:
+    """Builds a backbone with random weights, in training mode; see :func:`contender`."""
     be_quiet()
-    network = MODELS.build(cfg)
+    network = MODELS.build(contender(model).backbone)
     network.init_weights()
-    WEIGHTS.get(weights, lambda model: None)(network)
     return network
-
-
-def _bottleneck_scale(gamma: float) -> Callable[[nn.Module], None]:
-    """Sets γ of the bottleneck's LayerNorm: the smaller it is, the more the bottleneck tokens resemble each other."""
-
-    def scale(model: nn.Module) -> None:
-        for name, parameter in model.named_parameters():
-            if name.endswith('bottleneck.norm.weight'):
-                nn.init.constant_(parameter, gamma)
-
-    return scale
-
-
-def _noise(batch: int, height: int, width: int) -> Tensor:
-    return torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0))
-
-
-def _photograph(batch: int, height: int, width: int) -> Tensor:
-    """The portrait that comes with matplotlib, resized to cover the image as a detector resizes, normalised."""
-    with cbook.get_sample_data('grace_hopper.jpg') as file:
-        photograph = torch.from_numpy(image.imread(file, format='jpg').copy()).permute(2, 0, 1)[None].float() / 255
-    scale = max(height / photograph.size(2), width / photograph.size(3))
-    size = [max(side, round(scale * have)) for side, have in zip((height, width), photograph.shape[2:])]
-    photograph = F.interpolate(photograph, size, mode='bilinear', antialias=True)[..., :height, :width]
-    photograph = (photograph - photograph.mean((2, 3), True)) / photograph.std((2, 3), keepdim=True)
-    return photograph.repeat(batch, 1, 1, 1)
-
-
-# Training on ImageNet takes γ from 1 to 0.82–1.02; the published networks' parity fixtures have 0.3.
-WEIGHTS: Dict[str, Callable[[nn.Module], None]] = dict(
-    fresh=_bottleneck_scale(1.), trained=_bottleneck_scale(0.9), alike=_bottleneck_scale(0.3))
-IMAGES: Dict[str, Callable[[int, int, int], Tensor]] = dict(noise=_noise, photograph=_photograph)
 
 
 def fold_norms(network: nn.Module) -> nn.Module:

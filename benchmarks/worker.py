@@ -1,21 +1,22 @@
-"""Measures cases one by one: reads a JSON line a case from standard input, and writes a JSON line a result.
+"""Measures a contender in a process of its own, whose environment chooses its allocator.
 
-A process of its own keeps the memory of one contender apart from all others. Its environment chooses its allocator.
+    python -m benchmarks.worker '{"cases": [["resnet50", 64, 64, false]], "settings": ["cpu"], "with_memory": true}'
+
+prints a JSON line for each case. What cannot be measured, for lack of memory as an example, is a ``note``.
 """
 import ctypes
 import json
 import re
 import sys
 import timeit
-from functools import lru_cache
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
 from torch.utils.benchmark.utils.timer import timer
 
-from .contenders import IMAGES, build_contender, fold_norms
+from .contenders import build_contender, fold_norms
 
 LONG = 0.3  # seconds that the runs of one measurement take together, at least
 
@@ -30,10 +31,8 @@ class Settings(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What to measure: contender, weights, kind and size of the image, and whether to run backward as well."""
+    """What to measure: contender, size of the image, and whether to run backward as well."""
     model: str
-    weights: str
-    image: str
     height: int
     width: int
     backward: bool
@@ -41,8 +40,22 @@ class Case(NamedTuple):
 
 def measure(case: Case, settings: Settings, with_memory: bool) -> dict:
     """Runs a case: ``seconds`` of one run, and peak ``memory`` in bytes above weights and image, or None."""
-    step = _step(case.model, case.weights, case.backward, settings)
-    image = _make_image(case.image, settings.batch, case.height, case.width, settings.device)
+    torch.manual_seed(0)
+    torch.set_num_threads(settings.threads)
+    network = build_contender(case.model)
+    network.train(case.backward)  # which returns nothing in some libraries
+    network = (network if case.backward else fold_norms(network)).to(settings.device)
+    forward = torch.compile(network) if settings.compile else network
+
+    def step(image: Tensor) -> None:
+        with torch.set_grad_enabled(case.backward), set_precision(settings.device, settings.dtype):
+            outs = forward(image)
+        if case.backward:
+            sum(out.float().mean() for out in outs).backward()
+        network.zero_grad(set_to_none=True)
+
+    step(torch.zeros(settings.batch, 3, 64, 64, device=settings.device))
+    image = torch.randn(settings.batch, 3, case.height, case.width, device=settings.device)
     memory = None
     if with_memory:  # in a run of its own: to measure it, all free pages are given back
         before = _reset_peak(settings.device)
@@ -60,35 +73,6 @@ def set_precision(device: str, dtype: str) -> torch.autocast:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = dtype == 'tf32'
     half = getattr(torch, dtype) if dtype in ('bfloat16', 'float16') else None
     return torch.autocast(device, half, enabled=half is not None)
-
-
-@lru_cache(maxsize=None)
-def _step(model: str, weights: str, backward: bool, settings: Settings) -> Callable[[Tensor], None]:
-    """A function that runs a contender once, and has done so on a small image."""
-    torch.manual_seed(0)
-    torch.set_num_threads(settings.threads)
-    network = build_contender(model, weights)
-    network.train(backward)  # which returns nothing in some libraries
-    if not backward:
-        network = fold_norms(network)
-    network = network.to(settings.device)
-    forward = torch.compile(network) if settings.compile else network
-
-    def step(image: Tensor) -> None:
-        with torch.set_grad_enabled(backward):
-            with set_precision(settings.device, settings.dtype):
-                outs = forward(image)
-            if backward:
-                sum(out.float().mean() for out in outs).backward()
-        network.zero_grad(set_to_none=True)
-
-    step(torch.zeros(settings.batch, 3, 64, 64, device=settings.device))
-    return step
-
-
-@lru_cache(maxsize=2)
-def _make_image(name: str, batch: int, height: int, width: int, device: str) -> Tensor:
-    return IMAGES[name](batch, height, width).to(device)
 
 
 def _reset_peak(device: str) -> Optional[int]:
@@ -112,17 +96,12 @@ def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
 
 
-def main() -> None:
-    """Answers until standard input ends. What cannot be measured, for lack of memory as an example, is a ``note``."""
+if __name__ == '__main__':
+    task = json.loads(sys.argv[1])
     answers, sys.stdout = sys.stdout, sys.stderr  # so that nothing else is printed between the answers
-    for line in sys.stdin:
-        task = json.loads(line)
+    for case in task['cases']:
         try:
-            result = measure(Case(*task['case']), Settings(*task['settings']), task['with_memory'])
+            result = measure(Case(*case), Settings(*task['settings']), task['with_memory'])
         except (RuntimeError, MemoryError) as error:
             result = dict(note=f'{type(error).__name__}: {error}'.splitlines()[0])
         print(json.dumps(result), file=answers, flush=True)
-
-
-if __name__ == '__main__':
-    main()

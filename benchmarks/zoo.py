@@ -1,19 +1,19 @@
-"""Parameters and FLOPs of the configs beside what the papers print, and the papers' scores: ``tools/zoo.py``."""
+"""Parameters and FLOPs of the configs beside what the papers print, and the papers' scores: ``python -m benchmarks.zoo``."""
 import argparse
 import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from mmengine.config import Config
 from mmengine.fileio import load
-from mmengine.hub import get_config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 from tabulate import tabulate
 from torch import Tensor, nn
 
+from mmsoft.apis.cli import command_line
 from mmsoft.apis.flops import INVERSE, count_flops
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
@@ -92,65 +92,48 @@ def score_tables(published: Dict[str, dict]) -> str:
     return '\n\n'.join(tables)
 
 
-def size_row(name: str, shape: Tuple[int, int], size: Size, published: dict) -> Sequence[str]:
-    """A line of the table of sizes."""
-    millions = [size.parameters / 1e6, (published.get('Parameters') or 0) / 1e6]
-    giga = [(number or 0) / 1e9 for number in (size.flops, size.kernel, published.get('FLOPs'), size.inverse)]
-    theirs, *flops = (f'{number:.4g}' if number else '–' for number in (millions[1], *giga))
-    return (name, f'{shape[1]}×{shape[0]}', f'{millions[0]:.2f}', theirs, *flops)
-
-
 def _table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     return tabulate(rows, header, tablefmt='github', disable_numparse=True)
 
 
-def print_tables(names: List[str], backbones: bool, shape: Optional[Tuple[int, int]], no_flops: bool,
-                 scores: bool) -> None:
-    """Prints the tables that the command line asks for, and progress on stderr.
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Runs the command line.
 
     Raises:
         UsageError: If no config has such a name, or the image is too small.
     """
-    if shape and min(shape) < 32:
-        raise UsageError('--shape needs at least 32 rows and 32 columns.')
-    published = published_models(ROOT / 'model-index.yml')
-    chosen = [path.stem for path in sorted((ROOT / 'configs').glob('*.py'))
-              if (not names or any(name in path.stem for name in names)) and
-              (not backbones or path.stem.endswith('_in1k'))]
-    others = {name: _other_config(name) for name in names if '::' in name}
-    if not chosen and not others:
-        raise UsageError(f'No config is called {" or ".join(names)}; they are in {ROOT / "configs"}.')
-    if scores:
-        print(score_tables({name: published[name] for name in chosen if name in published}))
-        return
-    be_quiet()
-    rows = []
-    for name in [*chosen, *others]:
-        print(f'{name} …', file=sys.stderr, flush=True)
-        cfg = others.get(name) or load_config(str(ROOT / f'configs/{name}.py'))
-        size = measure(cfg, shape, not no_flops)
-        rows.append(size_row(name, shape or SHAPES[cfg.default_scope], size, published.get(name, {})))
-    print(_table(('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products',
-                  'the paper\'s', 'the inverse'), rows))
-
-
-def _other_config(name: str) -> Config:
-    try:
-        return get_config(name)
-    except Exception as error:  # mmengine raises various errors for a package or a file that is not there
-        raise UsageError(f'{name} is not a config of an installed OpenMMLab library ({error}).') from error
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description='Prints parameters and FLOPs of the configs beside the papers\' figures, as a Markdown table.')
     add = parser.add_argument
-    add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn, or a config of an '
-        'OpenMMLab library, as in mmdet::atss/atss_r50_fpn_1x_coco.py (default: all of ours)')
-    add('--backbones', action='store_true', help='classification models only')
+    add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn (default: all)')
     add('--shape', nargs=2, type=int, metavar=('H', 'W'), help='size of the image (default: as the papers count, '
         '800 1280 for detection, 512 512 for segmentation, 224 224 for classification)')
     add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
     add('--scores', action='store_true', help='print the papers\' scores instead')
-    print_tables(**vars(parser.parse_args(arguments)))
+    args = parser.parse_args(arguments)
+    if args.shape and min(args.shape) < 32:
+        raise UsageError('--shape needs at least 32 rows and 32 columns.')
+    published = published_models(ROOT / 'model-index.yml')
+    chosen = [path for path in sorted((ROOT / 'configs').glob('*.py'))
+              if not args.names or any(name in path.stem for name in args.names)]
+    if not chosen:
+        raise UsageError(f'No config is called {" or ".join(args.names)}; they are in {ROOT / "configs"}.')
+    if args.scores:
+        print(score_tables({path.stem: published[path.stem] for path in chosen if path.stem in published}))
+        return
+    be_quiet()
+    rows = []
+    for path in chosen:
+        print(f'{path.stem} …', file=sys.stderr, flush=True)
+        cfg = load_config(str(path))
+        shape = args.shape or SHAPES[cfg.default_scope]
+        size, paper = measure(cfg, shape, not args.no_flops), published.get(path.stem, {})
+        millions = [(number or 0) / 1e6 for number in (size.parameters, paper.get('Parameters'))]
+        giga = [(number or 0) / 1e9 for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
+        rows.append((path.stem, f'{shape[1]}×{shape[0]}', *(f'{one:.4g}' if one else '–' for one in millions + giga)))
+    print(_table(('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products',
+                  'the paper\'s', 'the inverse'), rows))
+
+
+if __name__ == '__main__':
+    raise SystemExit(command_line(main))

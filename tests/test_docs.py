@@ -158,13 +158,21 @@ def test_configs_train_as_the_page_says(code, rate, tmp_path):
     assert type(model.backbone).__module__.startswith('mmsoft')
 
 
+TARGETS = dict(re.findall(r'^(\w+): setup\n\t\$\(PY\) -m (benchmarks\.\w+)', (ROOT / 'Makefile').read_text(), re.M))
+
+
 def commands():
     """Lines of the shell blocks that call a tool of ours, and their arguments."""
     for page, _, _, code in blocks('shell'):
         for line in code.replace('\\\n', ' ').splitlines():
             words = shlex.split(line, comments=True)
             for number, word in enumerate(words):
-                if re.fullmatch(r'tools/(?!torture)\w+\.py', word):
+                if re.fullmatch(r'benchmarks\.\w+', word):
+                    yield pytest.param(word, words[number + 1:], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                elif word in TARGETS and words[number - 1] == 'make':
+                    arguments = shlex.split(' '.join(words[number + 1:]).replace('ARGS=', ''))
+                    yield pytest.param(TARGETS[word], arguments, id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                elif re.fullmatch(r'tools/\w+\.py', word):
                     yield pytest.param(ROOT / word, words[number + 1:], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
                 elif re.fullmatch(r'tools/dist_(train|test)\.sh', word):
                     extra = 2 if 'train' in word else 3

@@ -1,33 +1,24 @@
-"""Trains rows of small networks on the synthetic shapes data set, several at once: ``tools/evidence.py``.
+"""Trains rows of small networks on the synthetic shapes data set, several at once: ``python -m benchmarks.evidence``.
 
-``rows`` says what is trained, ``recipe`` makes a config of it, ``training`` trains and scores one network, and
-``store`` keeps the results and makes the tables of the pages.
+``rows`` and ``networks`` say what is trained, ``recipe`` makes a config of it, ``training`` trains and scores one
+network, and ``store`` keeps the results and makes the tables of the pages.
 """
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 from ..common import ROOT, commit
-from .chance import chance
-from .rows import METHODS, ROWS, SHAPES, Run, runs, select, start
+from .networks import NETWORKS
+from .rows import METHODS, ROWS, SHAPES, Run, runs, select
 from .store import Store
 from .training import RESULT
-
-
-def list_rows() -> None:
-    """Prints a line for each row: its name and what it trains."""
-    for name, row in ROWS.items():
-        length = METHODS[row.ours.method].iterations
-        print(f'{name:32} {row.title}: {" beside ".join(row.networks)}, {length} iterations')
 
 
 def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', seeds: Sequence[int] = (0, ),
@@ -43,7 +34,7 @@ def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', se
         work_dir: Folder for logs, checkpoints and results. Nothing else is written unless ``publish``.
         seeds: Of each row.
         jobs: Number of trainings at a time, which share the cores.
-        iterations: Length of every training instead of each method's own, to try the tool.
+        iterations: Length of every training instead of each method's own, to try the command.
         publish: Whether to put the results into ``docs/data/evidence.json`` and the tables of the pages.
         docs: Folder of the pages.
 
@@ -56,16 +47,14 @@ def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', se
     lengths = {run: iterations or METHODS[run.method].iterations for seed in seeds for run in runs(rows, seed)}
     root = str(ensure_shapes(Path(work_dir, 'shapes'), **SHAPES))
     failed = train_all(lengths, root, Path(work_dir), jobs)
-    done = [run for run in lengths if _is_done(Path(work_dir), run)]
-    found = [json.loads(Path(work_dir, run.name, RESULT).read_text()) for run in done]
-    results = Store(chance(root), found)
+    found = [json.loads(_result(work_dir, run).read_text()) for run in lengths if run not in failed]
+    results = Store(found)
     print(results.table(rows), flush=True)
     others = sorted({one['commit'] for one in found} - {commit()})
     if others:
         print(f'Some results are of another commit: {", ".join(others)}.')
     if publish:
-        for page in Store.load(docs).merge(results).publish(docs, Path(work_dir)):
-            print(f'{page} is written.')
+        Store.load(docs).merge(results).publish(docs)
     if failed:
         logs = ', '.join(str(Path(work_dir, run.name, 'log.txt')) for run in failed)
         raise UsageError(f'{len(failed)} of {len(lengths)} trainings failed; the last lines of {logs} say why.')
@@ -75,50 +64,36 @@ def train_all(lengths: Dict[Run, int], root: str, work_dir: Path, jobs: int) -> 
     """Trains what is not done, each in a process of its own, so many at a time; returns what failed.
 
     Args:
-        lengths: Iterations of each training; what one starts from comes before it.
+        lengths: Iterations of each training.
         root: Folder of the synthetic shapes.
         work_dir: Folder of the trainings' folders.
         jobs: Number of processes.
     """
-    work = {run: METHODS[run.method].cost * length for run, length in lengths.items()}
-    todo = [run for run in lengths if not _is_done(work_dir, run)]
-    done, began, processes = 0., time.time(), set()
-    minutes = sum(map(work.get, todo)) / 60
-    print(f'{len(todo)} of {len(lengths)} trainings to do, about {minutes:.0f} minutes of one core', flush=True)
+    env = dict(os.environ, OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // jobs)),
+               PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]))
 
     def train(run: Run) -> None:
         folder = work_dir / run.name
         folder.mkdir(parents=True, exist_ok=True)
         arguments = [run.method, run.backbone, str(run.seed), root, str(folder), str(lengths[run])]
-        env = dict(os.environ, OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // jobs)),
-                   PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]))
         with open(folder / 'log.txt', 'a') as log:
-            process = subprocess.Popen([sys.executable, '-m', 'benchmarks.evidence.training', *arguments], env=env,
-                                       stdout=log, stderr=log)
-            processes.add(process)
-            process.wait()
+            subprocess.run([sys.executable, '-m', 'benchmarks.evidence.training', *arguments], env=env, stdout=log,
+                           stderr=log)
+        print(f'{run.name} {"is done" if _result(work_dir, run).is_file() else "failed"}', flush=True)
 
+    todo = [run for run in lengths if not _result(work_dir, run).is_file()]
+    print(f'{len(todo)} of {len(lengths)} trainings to do', flush=True)
     pool = ThreadPoolExecutor(jobs)
     try:
-        for tuned in (False, True):
-            futures = {pool.submit(train, run): run for run in todo if bool(start(run)) == tuned and
-                       (not tuned or _is_done(work_dir, start(run)))}
-            for future in as_completed(futures):
-                run = futures[future]
-                future.result()
-                done += work[run]
-                left = (sum(map(work.get, todo)) - done) / done * (time.time() - began) / 60
-                outcome = 'is done' if _is_done(work_dir, run) else 'failed'
-                print(f'[about {left:.0f} minutes left] {run.name} {outcome}', flush=True)
+        list(pool.map(train, [run for run in todo if not run.start]))
+        list(pool.map(train, [run for run in todo if run.start and _result(work_dir, run.start).is_file()]))
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-    return [run for run in todo if not _is_done(work_dir, run)]
+        pool.shutdown(cancel_futures=True)
+    return [run for run in todo if not _result(work_dir, run).is_file()]
 
 
-def _is_done(work_dir: Path, run: Run) -> bool:
-    return (work_dir / run.name / RESULT).is_file()
+def _result(work_dir: Path, run: Run) -> Path:
+    return Path(work_dir, run.name, RESULT)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
@@ -133,11 +108,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add('--work-dir', default='work_dirs/evidence', help='folder of all that is written (default: %(default)s)')
     add('--seeds', type=int, nargs='+', default=[0], help='seeds of each row (default: 0)')
     add('--jobs', type=int, default=1, help='trainings at a time (default: %(default)s)')
-    add('--iterations', type=int, help='length of every training, to try the tool')
+    add('--iterations', type=int, help='length of every training, to try the command')
     add('--publish', action='store_true', help='put the results into docs/data/evidence.json and the tables of docs/')
     args = vars(parser.parse_args(arguments))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the trainings end, too
-    if args.pop('list'):
-        list_rows()
-    else:
-        evidence(**args)
+    if not args.pop('list'):
+        return evidence(**args)
+    for name, row in ROWS.items():
+        titles = ' beside '.join(NETWORKS[run.backbone].title for run in row.runs())
+        print(f'{name:32} {METHODS[row.method].title}: {titles}, {METHODS[row.method].iterations} iterations')

@@ -5,13 +5,13 @@ from typing import Any, Dict, List, Optional
 from mmengine.config import Config
 from mmengine.runner import find_latest_checkpoint
 
+from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import CLASSES, INSTANCES, STUFF, shapes_dataset
 from mmsoft.utils.config import load_config, map_dicts
 from ..common import ROOT
-from .backbones import BACKBONES, Backbone
-from .rows import METHODS, SHAPES, Run, start
+from .networks import NETWORKS, Network
+from .rows import METHODS, SHAPES, Run
 
-CONFIGS = ROOT / 'configs'
 NARROWER = 4
 SCORES = {
     'mmdet': {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP_50': 'mask AP50',
@@ -35,10 +35,10 @@ def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = 
         A config for :class:`mmengine.runner.Runner`.
     """
     method = METHODS[run.method]
-    zoo = load_config(str(CONFIGS / f'{method.config}.py'))
+    zoo = load_config(str(ROOT / f'configs/{method.config}.py'))
     zoo.merge_from_dict({f'model.{key}': value for key, value in method.options.items()})
     scope = zoo.default_scope
-    model = _MODELS[scope](zoo.model.to_dict(), started(run, work_dir))
+    model = _MODELS[scope](zoo.model.to_dict(), _network(run, work_dir))
     return Config(dict(
         _data(scope, method.batch_size, root, with_masks='mask_head' in model.get('roi_head', ())),
         **_training(method.lr, iterations or method.iterations, run.seed),
@@ -46,59 +46,52 @@ def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = 
         model=model, work_dir=work_dir, resume=True, load_from=None, log_level='WARNING'))
 
 
-def started(run: Run, work_dir: str) -> Backbone:
-    """A run's backbone, from the last weights of the training that it starts from, if any."""
-    backbone, before = BACKBONES[run.backbone], start(run)
-    if before is None:
-        return backbone
-    weights = find_latest_checkpoint(str(Path(work_dir).parent / before.name))
-    return backbone._replace(dense=dict(backbone.dense, init_cfg=dict(type='Pretrained', checkpoint=weights)))
+def _network(run: Run, work_dir: str) -> Network:
+    """A run's network, from the last weights of the training that it starts from, if any."""
+    network = NETWORKS[run.backbone]
+    if run.start:
+        weights = find_latest_checkpoint(str(Path(work_dir).parent / run.start.name))
+        network = network._replace(dense=dict(network.dense, init_cfg=dict(type='Pretrained', checkpoint=weights)))
+    return network
 
 
 def _narrow(part: Dict[str, Any]) -> Dict[str, Any]:
-    """A part of a model with fewer channels and the shapes' classes."""
-    for key, value in part.items():
-        if key.endswith(('channels', 'channel')) and isinstance(value, int) and value >= 64:
-            part[key] = value // NARROWER
-    if isinstance(part.get('num_classes'), int):
-        part['num_classes'] = len(CLASSES)
-    return part
+    """A part of a model with fewer channels."""
+    wide = {key: value for key, value in part.items() if key.endswith(('channels', 'channel')) and
+            isinstance(value, int) and value >= 64}
+    return dict(part, **{key: value // NARROWER for key, value in wide.items()})
 
 
-def _detector(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
-    proposing = model.get('rpn_head', {}).get('num_classes')
-    model = map_dicts(model, _narrow)
-    if proposing:  # objects from background, whatever the classes
-        model['rpn_head']['num_classes'] = proposing
+def _detector(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
+    model = with_counts(map_dicts(model, _narrow), len(CLASSES))
     head = model.get('roi_head', {})
     if 'num_stages' in head:  # as many as are asked for, of those that it has
         stages = slice(head['num_stages'])
         head.update({key: head[key][stages] for key in ('stage_loss_weights', 'bbox_head')})
         model['train_cfg']['rcnn'] = model['train_cfg']['rcnn'][stages]
-    neck = dict(model['neck'], in_channels=list(backbone.channels), norm_cfg=dict(type='BN'))
-    if backbone.rescales:
-        rescale = dict(type='mmsoft.RescalePyramid', in_channels=backbone.channels[0], rescales=backbone.rescales)
+    neck = dict(model['neck'], in_channels=list(network.channels), norm_cfg=dict(type='BN'))
+    if network.rescales:
+        rescale = dict(type='mmsoft.RescalePyramid', in_channels=network.channels[0], rescales=network.rescales)
         neck = [rescale, neck]
-    return dict(model, backbone=backbone.dense, neck=neck)
+    return dict(model, backbone=network.dense, neck=neck)
 
 
-def _segmenter(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
-    model = map_dicts(model, _narrow)
+def _segmenter(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
+    model = with_counts(map_dicts(model, _narrow), len(CLASSES + STUFF))
     size = (SHAPES['size'], ) * 2
     model['data_preprocessor'].update(size=size, test_cfg=dict(size=size))
-    model['decode_head'].update(in_channels=list(backbone.channels), channels=64, num_classes=len(CLASSES + STUFF),
-                                norm_cfg=dict(type='BN'))
-    return dict(model, backbone=backbone.dense, auxiliary_head=None)
+    model['decode_head'].update(in_channels=list(network.channels), channels=64, norm_cfg=dict(type='BN'))
+    return dict(model, backbone=network.dense, auxiliary_head=None)
 
 
-def _classifier(model: Dict[str, Any], backbone: Backbone) -> Dict[str, Any]:
+def _classifier(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
     preprocessor = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
     return dict(
         type='ImageClassifier',
         data_preprocessor=dict(preprocessor, num_classes=len(CLASSES)),
-        backbone={**backbone.dense, **backbone.classifier},
-        neck=dict(type='GlobalAveragePooling') if backbone.pooled else None,
-        head=dict(model['head'], num_classes=len(CLASSES), in_channels=backbone.channels[-1]))
+        backbone={**network.dense, **network.classifier},
+        neck=dict(type='GlobalAveragePooling') if network.pooled else None,
+        head=dict(model['head'], num_classes=len(CLASSES), in_channels=network.channels[-1]))
 
 
 _MODELS = dict(mmdet=_detector, mmseg=_segmenter, mmpretrain=_classifier)
@@ -141,7 +134,7 @@ def _training(lr: float, iterations: int, seed: int) -> Dict[str, Any]:
         train_cfg=dict(by_epoch=False, max_iters=iterations),
         optim_wrapper=dict(optimizer=dict(type='AdamW', lr=lr, weight_decay=0.05), clip_grad=dict(max_norm=5)),
         param_scheduler=[
-            dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=iterations // 10),
+            dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=max(1, iterations // 10)),
             dict(type='CosineAnnealingLR', T_max=iterations, eta_min=lr / 100, by_epoch=False)
         ],
         default_hooks=dict(

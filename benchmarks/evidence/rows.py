@@ -1,8 +1,8 @@
-"""What is trained: every method and every architecture, and what the papers compare with."""
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+"""What is trained: methods, and rows of a method, our network and one to compare it with."""
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from mmsoft.utils import UsageError
-from .backbones import BACKBONES, COMPARED
+from .networks import COMPARED
 
 SHAPES = dict(train=1800, val=200, portraits=2400, size=128, portrait_size=64, seed=0)
 """Of :func:`mmsoft.datasets.shapes.ensure_shapes`."""
@@ -15,18 +15,16 @@ class Method(NamedTuple):
         title: Its name in tables.
         config: The config that it is made of.
         iterations: Length of the training, in batches of :attr:`batch_size`.
-        cost: Seconds of an iteration on one core, to estimate how long all will take.
         options: Settings of the model by dotted keys, as ``--cfg-options`` has them.
         batch_size: Images in a batch.
         lr: Maximum of the learning rate.
         kind: ``'detectors'``, ``'segmenters'`` or ``'classifiers'``.
-        pretrained: The method whose training of the same backbone it starts from.
+        pretrained: The method whose training of the same network it starts from.
     """
 
     title: str
     config: str
     iterations: int
-    cost: float
     options: Dict[str, Any] = {}
     batch_size: int = 8
     lr: float = 2e-3
@@ -35,7 +33,7 @@ class Method(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One training: a key of :data:`METHODS`, one of :data:`BACKBONES`, and a seed."""
+    """One training: a key of :data:`METHODS`, one of :data:`NETWORKS`, and a seed."""
 
     method: str
     backbone: str
@@ -46,105 +44,68 @@ class Run(NamedTuple):
         """Name of its folder."""
         return f'{self.method}_{self.backbone}' + f'_seed{self.seed}' * (self.seed > 0)
 
+    @property
+    def start(self) -> Optional['Run']:
+        """The training whose weights it starts from, if any."""
+        method = METHODS[self.method].pretrained
+        return self._replace(method=method) if method else None
+
 
 class Row(NamedTuple):
-    """A line of a table: our network and, in some, one of an OpenMMLab library beside it."""
+    """A line of a table: a method with our network and, in some, one of an OpenMMLab library beside it."""
 
-    ours: Run
-    host: Optional[Run] = None
+    method: str
+    ours: str
+    theirs: Optional[str] = None
 
-    @property
-    def runs(self) -> Sequence[Run]:
+    def runs(self, seed: int = 0) -> List[Run]:
         """Its trainings, ours first."""
-        return [run for run in self if run]
-
-    @property
-    def title(self) -> str:
-        """Title of its method."""
-        return METHODS[self.ours.method].title
-
-    @property
-    def networks(self) -> Sequence[str]:
-        """Titles of its backbones, ours first."""
-        return [BACKBONES[run.backbone].title for run in self.runs]
+        return [Run(self.method, network, seed) for network in self[1:] if network]
 
 
 _BOXES = {
-    'rpn_head.anchor_generator.scales': [4],
-    'train_cfg.rpn_proposal': dict(nms_pre=400, max_per_img=100),
-    'test_cfg.rpn': dict(nms_pre=200, max_per_img=50),
-    'roi_head.bbox_roi_extractor.finest_scale': 28,
-}
-_MASKS = {'roi_head.mask_head.num_convs': 2, 'roi_head.mask_roi_extractor.finest_scale': 28}
-_MASK_RCNN = {**_BOXES, **_MASKS, 'train_cfg.rcnn.sampler.num': 32}
-_CASCADE = {**_BOXES, **_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}}
-_SPARSE = {
-    'rpn_head.num_proposals': 20,
-    'roi_head.num_stages': 3,
-    'roi_head.bbox_roi_extractor.finest_scale': 28,
-    'test_cfg.rcnn.max_per_img': 20,
-}
+    'rpn_head.anchor_generator.scales': [4], 'train_cfg.rpn_proposal': dict(nms_pre=400, max_per_img=100),
+    'test_cfg.rpn': dict(nms_pre=200, max_per_img=50), 'roi_head.bbox_roi_extractor.finest_scale': 28}
+_MASKS = {**_BOXES, 'roi_head.mask_head.num_convs': 2, 'roi_head.mask_roi_extractor.finest_scale': 28}
+_MASK_RCNN = {**_MASKS, 'train_cfg.rcnn.sampler.num': 32}
+_CASCADE = {**_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}}
+_SPARSE = {'rpn_head.num_proposals': 20, 'roi_head.num_stages': 3, 'roi_head.bbox_roi_extractor.finest_scale': 28,
+           'test_cfg.rcnn.max_per_img': 20}
 _ONE_STAGE = {'neck.num_outs': 4, 'test_cfg.nms_pre': 300, 'bbox_head.stacked_convs': 2}
-_CENTRES = dict(_ONE_STAGE, **{'bbox_head.anchor_generator': dict(octave_base_scale=4, strides=[8, 16, 32, 64])})
+_CENTRES = {**_ONE_STAGE, 'bbox_head.anchor_generator': dict(octave_base_scale=4, strides=[8, 16, 32, 64])}
 _RETINANET = {
-    **_ONE_STAGE,
-    'bbox_head.anchor_generator': dict(
-        octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64]),
-    'bbox_head.norm_cfg': dict(type='GN', num_groups=16),
-}
+    **_ONE_STAGE, 'bbox_head.norm_cfg': dict(type='GN', num_groups=16), 'bbox_head.anchor_generator': dict(
+        octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64])}
 
 METHODS = dict(
-    retinanet=Method('RetinaNet', 'retinanet_soft_tiny_1x', 900, 0.12, _RETINANET, batch_size=4),
-    mask_rcnn=Method('Mask R-CNN', 'mask_rcnn_soft_tiny_1x', 800, 0.6, _MASK_RCNN),
-    cascade_mask_rcnn=Method('Cascade Mask R-CNN', 'cascade_mask_rcnn_soft_small_3x', 500, 0.5, _CASCADE, batch_size=4),
-    atss=Method('ATSS', 'atss_soft_small_3x', 500, 0.13, _CENTRES, batch_size=4),
-    gfl=Method('GFL', 'gfl_soft_small_3x', 500, 0.13, _CENTRES, batch_size=4),
-    sparse_rcnn=Method('Sparse R-CNN', 'sparse_rcnn_soft_small_3x', 1000, 0.35, _SPARSE, lr=1e-3),
-    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, 0.18, batch_size=4, kind='segmenters'),
-    classifier=Method('classifier', 'soft_tiny_in1k', 250, 0.2, batch_size=32, lr=1e-3,
-                      kind='classifiers'),
+    retinanet=Method('RetinaNet', 'retinanet_soft_tiny_1x', 900, _RETINANET, batch_size=4),
+    mask_rcnn=Method('Mask R-CNN', 'mask_rcnn_soft_tiny_1x', 800, _MASK_RCNN),
+    cascade_mask_rcnn=Method('Cascade Mask R-CNN', 'cascade_mask_rcnn_soft_small_3x', 500, _CASCADE, batch_size=4),
+    atss=Method('ATSS', 'atss_soft_small_3x', 500, _CENTRES, batch_size=4),
+    gfl=Method('GFL', 'gfl_soft_small_3x', 500, _CENTRES, batch_size=4),
+    sparse_rcnn=Method('Sparse R-CNN', 'sparse_rcnn_soft_small_3x', 1000, _SPARSE, lr=1e-3),
+    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, batch_size=4, kind='segmenters'),
+    classifier=Method('classifier', 'soft_tiny_in1k', 250, batch_size=32, lr=1e-3, kind='classifiers'),
 )
-METHODS['body'] = METHODS['retinanet']._replace(iterations=450)
-METHODS['mask_rcnn_short'] = METHODS['mask_rcnn']._replace(iterations=400)
-
-
-def _tuned(method: Method) -> Method:
-    """One epoch, from the weights of a classifier, on scenes of four times as many pixels as its images."""
-    return method._replace(title=f'{method.title}, one epoch', iterations=SHAPES['train'] // 8, batch_size=8, lr=1e-3,
-                           cost=method.cost * 8 / method.batch_size, pretrained='classifier')
-
-
-METHODS.update({f'tuned_{name}': _tuned(METHODS[name]) for name in ('retinanet', 'mask_rcnn', 'upernet')})
-
-
-def _row(method: str, ours: str, host: Optional[str] = None) -> Row:
-    return Row(Run(method, ours), Run(method, host) if host else None)
-
-
-ROWS = dict(
-    mask_rcnn=_row('mask_rcnn', 'soft_norm', 'pvt'),
-    retinanet=_row('retinanet', 'soft_norm', 'pvt'),
-    upernet=_row('upernet', 'soft_norm', 'pvt'),
-    sparse_rcnn=_row('sparse_rcnn', 'soft_norm', 'pvt'),
-    cascade_mask_rcnn=_row('cascade_mask_rcnn', 'soft_norm', 'pvt'),
-    atss=_row('atss', 'soft_norm', 'pvt'),
-    gfl=_row('gfl', 'soft_norm', 'pvt'),
-    soft=_row('retinanet', 'soft', 'pvt'),
-    sima_xcit_p16=_row('body', 'sima_xcit_p16', 'xcit_p16'),
-    sima_xcit_p8=_row('body', 'sima_xcit_p8', 'xcit_p8'),
-    sima_deit=_row('body', 'sima_deit', 'deit'),
-    sima_cvt=_row('body', 'sima_cvt', 'pvt_3'),
-    classify_soft=_row('classifier', 'soft', 'resnet_24'),
-    classify_soft_norm=_row('classifier', 'soft_norm', 'resnet_24'),
-    classify_sima_xcit_p16=_row('classifier', 'sima_xcit_p16', 'xcit_p16'),
-    classify_sima_xcit_p8=_row('classifier', 'sima_xcit_p8', 'xcit_p8'),
-    classify_sima_deit=_row('classifier', 'sima_deit', 'deit'),
-    classify_sima_cvt=_row('classifier', 'sima_cvt', 'resnet_20'),
-    **{f'classify_{name}': _row('classifier', name) for name in COMPARED},
-    **{f'{method}_{name}': _row(method, name)
-       for method in ('tuned_retinanet', 'tuned_upernet', 'tuned_mask_rcnn') for name in ('soft', 'soft_norm')},
-    **{f'mask_rcnn_{name}': _row('mask_rcnn_short', name) for name in ('sima_xcit_p16', 'xcit_p16')},
-)
+_TUNED = ('retinanet', 'mask_rcnn', 'upernet')  # for an epoch, from a classifier of a quarter of the pixels
+METHODS.update({f'{name}_short': METHODS[name]._replace(iterations=METHODS[name].iterations // 2)
+                for name in ('retinanet', 'mask_rcnn')})
+METHODS.update({
+    f'tuned_{name}': METHODS[name]._replace(
+        title=f'{METHODS[name].title}, one epoch', iterations=SHAPES['train'] // 8, batch_size=8, lr=1e-3,
+        pretrained='classifier') for name in _TUNED})
+_PLAIN = dict(sima_xcit_p16='xcit_p16', sima_xcit_p8='xcit_p8', sima_deit='deit')
+ROWS: Dict[str, Row] = {
+    **{method: Row(method, 'soft_norm', 'pvt') for method in (
+        'mask_rcnn', 'retinanet', 'upernet', 'sparse_rcnn', 'cascade_mask_rcnn', 'atss', 'gfl')},
+    'soft': Row('retinanet', 'soft', 'pvt'),
+    **{ours: Row('retinanet_short', ours, theirs) for ours, theirs in dict(_PLAIN, sima_cvt='pvt_3').items()},
+    **{f'classify_{ours}': Row('classifier', ours, theirs) for ours, theirs in dict(
+        soft='resnet_24', soft_norm='resnet_24', **_PLAIN, sima_cvt='resnet_20').items()},
+    **{f'classify_{ours}': Row('classifier', ours) for ours in COMPARED},
+    **{f'tuned_{name}_{ours}': Row(f'tuned_{name}', ours) for name in _TUNED for ours in ('soft', 'soft_norm')},
+    **{f'mask_rcnn_{ours}': Row('mask_rcnn_short', ours) for ours in ('sima_xcit_p16', 'xcit_p16')},
+}
 
 
 def select(names: Sequence[str]) -> Dict[str, Row]:
@@ -159,13 +120,6 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
     return {name: ROWS[name] for name in names or ROWS}
 
 
-def runs(rows: Dict[str, Row], seed: int = 0) -> Sequence[Run]:
-    """The trainings that rows need, each once and after what it starts from; all of ours before the others."""
-    wanted = [run._replace(seed=seed) for column in zip(*rows.values()) for run in column if run]
-    return list(dict.fromkeys(run for one in wanted for run in (start(one), one) if run))
-
-
-def start(run: Run) -> Optional[Run]:
-    """The training whose weights one starts from, if any."""
-    method = METHODS[run.method].pretrained
-    return run._replace(method=method) if method else None
+def runs(rows: Dict[str, Row], seed: int = 0) -> List[Run]:
+    """The trainings that rows need, each once and after what it starts from."""
+    return list(dict.fromkeys(one for row in rows.values() for run in row.runs(seed) for one in (run.start, run) if one))

@@ -1,4 +1,4 @@
-"""Figures of the papers, drawn again, each an image and the CSV table that it shows: ``tools/figures.py``."""
+"""Figures of the papers, drawn again, each an image and the CSV table that it shows: ``python -m benchmarks.figures``."""
 import argparse
 from pathlib import Path
 from types import ModuleType
@@ -6,11 +6,11 @@ from typing import Dict, List, Optional, Sequence
 
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
-from . import exponentials, heat_maps, memory, newton, saliency, softmax_cost, spectral_norms
+from ..common import write_table
+from . import heat_maps, memory, newton, spectral_norms
 from .inputs import NETWORKS, Inputs
 
-FIGURES: Dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms, heat_maps=heat_maps,
-                                      saliency=saliency, softmax_cost=softmax_cost, exponentials=exponentials)
+FIGURES: Dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms, heat_maps=heat_maps)
 """By name, modules with ``TITLE``, ``measure(inputs)``, a DataFrame, and ``draw(table, inputs)``, a Figure of it."""
 
 
@@ -34,9 +34,7 @@ def make_figures(names: Sequence[str], out_dir: Path, inputs: Inputs = Inputs())
         figure = FIGURES[path.stem]
         print(f'{path}: {figure.TITLE}', flush=True)
         table = figure.measure(inputs)
-        out_dir.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path.with_suffix('.csv')) as file:
-            table.to_csv(file, index=False)
+        write_table(table, path.with_suffix('.csv'))
         with atomic_write(path) as file:
             figure.draw(table, inputs).savefig(file, format='png', dpi=110)
     return paths
@@ -50,8 +48,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add('--images', type=Path, metavar='FOLDER', help='images to look at (default: scenes of the synthetic shapes)')
     add('--network', nargs=3, action='append', default=[], metavar=('NAME', 'CONFIG', 'CHECKPOINT'),
         help=f'weights of {", ".join(NETWORKS)}, and their config (default: random weights)')
-    add('--quick', action='store_true', help='small and few inputs: does it run?')
-    add('--out-dir', type=Path, help='figures in it are replaced (default: work_dirs/figures, or …_quick)')
+    add('--out-dir', type=Path, default=Path('work_dirs/figures'), help='figures in it are replaced '
+        '(default: %(default)s)')
     given = parser.parse_args(arguments)
-    inputs = Inputs(given.images, {name: tuple(files) for name, *files in given.network}, given.quick)
-    make_figures(given.names, given.out_dir or Path(f'work_dirs/figures{"_quick" * given.quick}'), inputs)
+    inputs = Inputs(given.images, {name: tuple(files) for name, *files in given.network})
+    make_figures(given.names, given.out_dir, inputs)

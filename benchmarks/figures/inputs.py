@@ -1,13 +1,12 @@
-"""What all figures have in common: images, networks with their weights, colours and panels."""
-import itertools
+"""What figures have in common: images, networks with their weights, colours and panels."""
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-import mmcv
 import numpy as np
+import PIL.Image
+import PIL.ImageOps
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mmengine.registry import MODELS
 from torch import Tensor, nn
@@ -20,20 +19,9 @@ from ..common import be_quiet
 # The colours of Okabe and Ito, which colour-blind readers can tell apart.
 BLACK, ORANGE, GREEN, BLUE, RED = '#000000', '#E69F00', '#009E73', '#0072B2', '#D55E00'
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-MOST = 100  # images of one figure
 
-
-def _tiny(**options) -> dict:
-    return dict(type='mmsoft.SOFT', arch='tiny', **options)
-
-
-_SOFTMAX = dict(type='SoftmaxAttention')
-NETWORKS: Dict[str, dict] = dict(
-    soft=_tiny(attention_norm=False), soft_norm=_tiny(), softmax=_tiny(attention=_SOFTMAX),
-    performer=_tiny(attention=dict(type='PerformerAttention')),
-    nystromformer=_tiny(attention=dict(type='NystromformerAttention')),
-    sima_deit=dict(type='mmsoft.SimADeiT', arch='small'),
-    deit=dict(type='mmsoft.SimADeiT', arch='small', attention=_SOFTMAX))
+NETWORKS = {name: dict(type='mmsoft.SOFT', arch='tiny', attention_norm=norm)
+            for name, norm in (('soft', False), ('soft_norm', True))}
 """Backbones that figures look into, with random weights unless others are given."""
 
 
@@ -55,15 +43,12 @@ class Inputs(NamedTuple):
     Attributes:
         folder: Of images; None for generated scenes.
         networks: By keys of :data:`NETWORKS`, a config and a checkpoint of it.
-        quick: Small and few inputs.
     """
     folder: Optional[Path] = None
     networks: Dict[str, Tuple[str, str]] = {}
-    quick: bool = False
 
-    def images(self, side: int, most: int = MOST) -> List[Image]:
-        """Images of ``side`` rows and columns: the middle of files, or whole scenes."""
-        count, side = (min(most, 2), min(side, 64)) if self.quick else (most, side)
+    def images(self, side: int, count: int) -> List[Image]:
+        """At most so many images of ``side`` rows and columns: the middle of files, or whole scenes."""
         if self.folder is None:
             return [_scene(index, side) for index in range(count)]
         paths = sorted(path for path in self.folder.glob('*') if path.suffix.lower() in ('.jpg', '.jpeg', '.png'))
@@ -84,7 +69,7 @@ class Inputs(NamedTuple):
             cfg = dict(model['backbone'], init_cfg=dict(type='Pretrained', checkpoint=checkpoint))
         network = MODELS.build(cfg)
         network.init_weights()
-        return network.eval()
+        return network.eval().requires_grad_(False)
 
     def weights(self, *names: str) -> str:
         """How a figure calls the weights of networks."""
@@ -93,34 +78,27 @@ class Inputs(NamedTuple):
 
 
 def _scene(index: int, side: int) -> Image:
-    """A generated scene of several objects, of which the largest covers a twentieth at least; it is the focus."""
-    for attempt in itertools.count():
-        scene = draw_scene(np.random.default_rng([index, attempt]), side, side)
-        masks = sorted((instance.mask for instance in scene.instances if not instance.crowd), key=np.sum)
-        if len(masks) > 2 and masks[-1].mean() > 0.05:
-            break
-    rows, columns = np.nonzero(masks[-1])
+    """A generated scene, whose focus is its largest object, or its middle if it has none."""
+    scene = draw_scene(np.random.default_rng(index), side, side)
+    masks = (one.mask for one in scene.instances if not one.crowd)
+    largest = max(masks, key=np.sum, default=np.ones((side, side), bool))
+    rows, columns = np.nonzero(largest)
     nearest = np.hypot(rows - rows.mean(), columns - columns.mean()).argmin()
-    focus = ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side)
-    return Image(f'scene {index}', scene.image[..., ::-1], focus)
+    return Image(f'scene {index}', scene.image[..., ::-1], ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side))
 
 
 def _read(path: Path, side: int) -> Image:
-    pixels = mmcv.imread(str(path))
-    if pixels is None:
-        raise UsageError(f'{path} is not an image that can be read; move it away.')
-    height, width = pixels.shape[:2]
-    size = [max(side, round(side / min(height, width) * extent)) for extent in (width, height)]
-    pixels = mmcv.imresize(pixels, size, interpolation='area')[..., ::-1]
-    top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
-    return Image(path.name, pixels[top:top + side, left:left + side])
+    try:
+        with PIL.Image.open(path) as image:
+            return Image(path.name, np.asarray(PIL.ImageOps.fit(image.convert('RGB'), (side, side))))
+    except OSError as error:
+        raise UsageError(f'{path} is not an image that can be read; move it away.') from error
 
 
 def new_figure(rows: int, columns: int, width: float, height: float, title: str,
                **options) -> Tuple[Figure, np.ndarray]:
     """A figure and its panels, of shape (rows, columns); a panel's width and height are in inches."""
     figure = Figure(figsize=(columns * width, rows * height), layout='constrained')
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
@@ -134,10 +112,3 @@ def plain(panel: Axes, ticks: Sequence[float] = (), **settings) -> None:
     panel.title.set_fontsize(10)
     panel.grid(alpha=0.25)
     panel.spines[['top', 'right']].set_visible(False)
-
-
-def show(panel: Axes, pixels: np.ndarray) -> None:
-    """An image whose corners are at 0 and 1."""
-    panel.set(xticks=[], yticks=[])
-    panel.spines[:].set_visible(False)
-    panel.imshow(pixels, extent=(0, 1, 1, 0))

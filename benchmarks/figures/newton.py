@@ -6,14 +6,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..inside import inverted_matrices
+from ..inside import bottlenecks
 from .inputs import BLUE, GREEN, RED, Inputs, new_figure, plain
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
 NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
 MEASURES = dict(residual=r'$\Vert A A_k A - A \Vert_2 \;/\; \Vert A \Vert_2$',
                 distance=r'$\Vert A_k - A^{-1} \Vert_2 \;/\; \Vert A^{-1} \Vert_2$')
-SIDE, STEPS, USED = 224, 30, 20
+SIDE, IMAGES, STEPS, USED = 224, 8, 30, 20
 
 
 def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> Tuple[Tensor, Tensor]:
@@ -41,10 +41,10 @@ def measure(inputs: Inputs) -> pd.DataFrame:
     rows = []
     for name in NETWORKS:
         network = inputs.network(name).double()
-        for image in inputs.images(SIDE):
-            for stage, matrix, alpha in inverted_matrices(network, image.tensor().double()):
-                for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(matrix), alpha)):
-                    rows += [dict(network=name, stage=stage, measure=kind, step=step, value=value)
+        for image in inputs.images(SIDE, IMAGES):
+            for seen in bottlenecks(network, image.tensor().double()):
+                for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(seen.matrix), seen.alpha)):
+                    rows += [dict(network=name, stage=seen.stage, measure=kind, step=step, value=value)
                              for curve in curves.tolist() for step, value in enumerate(curve)]
     groups = pd.DataFrame(rows).groupby(['network', 'stage', 'measure', 'step'], sort=False).value
     return groups.agg(['mean', 'min', 'max']).assign(matrices=groups.size()).reset_index()

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mmsoft.ops import newton_filter
-from ..inside import inverted_matrices
+from ..inside import bottlenecks
 from .inputs import BLUE, ORANGE, Inputs, new_figure, plain
 
-TITLE = 'Spectral norms with and without attention normalisation, in the last block of SOFT-Norm\'s third stage'
+TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 3'
 NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
 INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
@@ -39,34 +39,21 @@ def norms(matrix: Tensor, alpha: Tensor) -> Dict[str, Dict[str, Tensor]]:
 
 
 def measure(inputs: Inputs) -> pd.DataFrame:
-    """Norms of each image and head, and, of the largest matrix, eigenvalues (``inverse`` is ``'spectrum'``)."""
+    """Norms ``value`` of each image and head by ``m``, ``inverse`` and ``kind``."""
     network, rows = inputs.network(NETWORK).double(), []
-    sides = SIDES[:1] if inputs.quick else SIDES
-    for side in sides:
+    for side in SIDES:
         for image in inputs.images(side, IMAGES):
-            seen = [case for case in inverted_matrices(network, image.tensor().double()) if case.stage == STAGE]
-            found = norms(seen[-1].matrix, seen[-1].alpha)
-            rows += [dict(side=side, m=seen[-1].matrix.size(-1), image=image.name, index=head, inverse=inverse,
-                          kind=kind, value=value) for inverse, kinds in found.items()
+            last = [one for one in bottlenecks(network, image.tensor().double()) if one.stage == STAGE][-1]
+            rows += [dict(m=last.matrix.size(-1), image=image.name, index=head, inverse=inverse, kind=kind, value=value)
+                     for inverse, kinds in norms(last.matrix, last.alpha).items()
                      for kind, values in kinds.items() for head, value in enumerate(values.tolist())]
-    scale = seen[-1].matrix[0].sum(-1).rsqrt()
-    matrices = dict(plain=seen[-1].matrix[0], normalised=scale.unsqueeze(1) * seen[-1].matrix[0] * scale)
-    rows += [dict(side=sides[-1], m=len(scale), image=image.name, index=index, inverse='spectrum', kind=kind,
-                  value=value) for kind, matrix in matrices.items()
-             for index, value in enumerate(torch.linalg.eigvalsh(matrix).flip(0).tolist())]
     return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
-    """Eigenvalues of one matrix, then a panel an inverse: '+' for an image and head, a line through their means."""
-    figure, (panels, ) = new_figure(1, 3, 4.6, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
-    spectrum = table[table.inverse == 'spectrum']
-    for kind, (label, colour, _) in KINDS.items():
-        rows = spectrum[spectrum.kind == kind]
-        panels[0].plot(rows['index'] + 1, rows.value.clip(lower=1e-16), color=colour, label=f'${label % "A"}$')
-    plain(panels[0], xscale='log', yscale='log', xlabel='rank', ylabel='eigenvalue',
-          title=f'eigenvalues of one A, {spectrum.m.max()}×{spectrum.m.max()}')
-    for panel, (inverse, (symbol, title)) in zip(panels[1:], INVERSES.items()):
+    """A panel an inverse: a mark for an image and head, a line through their means."""
+    figure, (panels, ) = new_figure(1, 2, 4.6, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
+    for panel, (inverse, (symbol, title)) in zip(panels, INVERSES.items()):
         for kind, (label, colour, mark) in KINDS.items():
             rows = table[(table.inverse == inverse) & (table.kind == kind)]
             mean = rows.groupby('m').value.mean()
@@ -75,6 +62,5 @@ def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
             panel.plot(mean.index, mean, '-', color=colour, label=fr'$\Vert {label % symbol} \Vert_2{slope}$')
         plain(panel, xscale='log', yscale='log', xlabel='bottleneck tokens m', ylabel='spectral norm', title=title,
               ticks=sorted(table.m.unique()))
-    for panel in panels:
         panel.legend(frameon=False, fontsize=9)
     return figure

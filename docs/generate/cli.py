@@ -4,7 +4,7 @@ import runpy
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Union
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'docs/cli.md'
@@ -20,11 +20,11 @@ class Parsed(BaseException):
     """Carries a tool's parser out of the tool."""
 
 
-def parser_of(tool: Path, arguments=None) -> ArgumentParser:
+def parser_of(tool: Union[Path, str], arguments=None) -> ArgumentParser:
     """The parser of a tool, and that it takes the arguments, if some are given.
 
     Args:
-        tool: File of the tool.
+        tool: File of the tool, or name of a module that is one.
         arguments: Its arguments; none are parsed if None.
 
     Returns:
@@ -39,7 +39,7 @@ def parser_of(tool: Path, arguments=None) -> ArgumentParser:
 
     ArgumentParser.parse_args, sys.argv = capture, [str(tool), *(arguments or [])]
     try:
-        runpy.run_path(str(tool), run_name='__main__')
+        runpy.run_path(str(tool), run_name='__main__') if isinstance(tool, Path) else runpy.run_module(tool, run_name='__main__')
     except Parsed as parsed:
         return parsed.args[0]
     finally:
@@ -73,8 +73,6 @@ def name_of(action: Action) -> str:
 def page() -> str:
     parts = [HEAD]
     for tool in sorted((ROOT / 'tools').glob('*.py')):
-        if tool.name == 'torture.py':  # pytest's command line
-            continue
         parser = parser_of(tool)
         description = re.split(r'\n\s*\n', (parser.description or '').strip())[0]
         parts.append(f'## {tool.name}\n\n{cell(description)}\n\n| argument | |\n|---|---|\n' + '\n'.join(rows(parser)) + '\n')

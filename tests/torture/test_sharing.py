@@ -34,7 +34,8 @@ def test_all_at_once(trial, tmp_path):
                                 'data/shapes/images/training', '--out-dir', f'out{number}', '--save-pred']
         for number, task in enumerate(['detector', 'segmenter', 'detector', 'segmenter'])}
     again = {f'{name}_again': [*command[:-1], f'{name}_again'] for name, command in train.items()}
-    benchmark = dict(benchmark=[*python, ROOT / 'tools/benchmark.py', '--quick', '--out-dir', 'benchmark'])
+    benchmark = dict(benchmark=[*python, '-m', 'benchmarks.speed', '--models', 'soft_norm_nano', '--sizes', '64',
+                                '--rounds', '1', '--out-dir', 'benchmark'])
     commands = {**again, **predictions, **benchmark}
     order = trial.random.permutation(list(commands))
     finish({name: start(commands[name]) for name in order})
