@@ -100,10 +100,9 @@ def test_a_row_goes_on_after_an_interruption_and_writes_nothing_else(tmp_path, m
 
     tool.main([NAME, '--work-dir', 'work', '--iterations', '6'])
     result = json.loads((folder / 'result.json').read_text())
-    steps = [json.loads(log.read_text().splitlines()[0])['step']
+    steps = [json.loads(log.read_text().splitlines()[0])['step']  # the first of each process
              for log in sorted(folder.glob('*/vis_data/scalars.json'))]
-    assert steps[-1] == 6 and (folder / 'iter_6.pth').is_file() and 'resumed' in ''.join(
-        log.read_text() for log in folder.glob('*/*.log'))
+    assert steps == [2, 6] and (folder / 'iter_6.pth').is_file()  # from the start, it would be 2 again
     assert result['scores'].keys() == result['without_attention'].keys() == {'top-1'}
     assert result['seed'] == 0 and result['commit'] and result['settings']['config'] == 'soft_tiny_in1k'
     theirs = json.loads((tmp_path / 'work' / second.name / 'result.json').read_text())
