@@ -17,9 +17,6 @@ def main() -> bool:
     add('--device', help='cpu, cuda:0, … (default: the best there is)')
     add('--batch-size', type=int, default=1, help='maximum number of images to predict at once (default: 1)')
     add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')
-    add('--opacity', type=float, help="of what is drawn, 0 to 1 (default: the OpenMMLab library's)")
-    add('--palette', help='coco, voc, citys or random for detection; a data set such as ade20k for segmentation '
-        "(default: the model's)")
     add('--save-pred', action='store_true', help='also save COCO results, label maps or classes')
     add('--slide', action='store_true', help='slide a segmenter over images at their own size')
     options = vars(parser.parse_args())

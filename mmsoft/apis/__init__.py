@@ -7,9 +7,9 @@ _LAZY = dict(
     train='launch',
     test='launch',
     showcase='launch',
-    predict='inference',
-    visualize='inference',
-    export='deployment.export')
+    predict='prediction',
+    visualize='visualization',
+    export='deployment')
 
 __all__ = [*_LAZY]
 

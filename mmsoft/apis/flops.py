@@ -18,14 +18,12 @@ INVERSE = 'newton_inverse'
 
 def _gaussian_kernel(inputs: list, outputs: list) -> int:
     """Kernel of (…, n, d) and (…, m, d), or of the former with itself."""
-    (*lead, n, d), m = _shape(inputs[0]), _shape(inputs[-1])[-2]
-    return prod(lead) * n * m * d
+    return prod(_shape(inputs[0])) * _shape(inputs[-1])[-2]
 
 
 def _inverse_product(inputs: list, outputs: list) -> typing.Counter[str]:
     """Inverse of (g, m, m), times (g, m, c)."""
-    g, m, c = _shape(inputs[1])
-    iterations = outputs[0].node().scalar_args()[0]
+    (g, m, c), iterations = _shape(inputs[1]), outputs[0].node().scalar_args()[0]
     return Counter({'inverse_product': g * m * m * c, INVERSE: iterations * 2 * g * m**3})
 
 
@@ -44,21 +42,16 @@ FLOP_HANDLES: Dict[str, Callable] = {
     'prim::PythonOp._GaussianKernel': _gaussian_kernel,
     'prim::PythonOp._GaussianProduct': _dot_product_attention,
     'prim::PythonOp._InverseProduct': _inverse_product,
-    'prim::PythonOp.NMSop': lambda inputs, outputs: 0,
-    'prim::PythonOp.RoIAlignFunction': lambda inputs, outputs: 0,
+    'prim::PythonOp.NMSop': lambda *_: 0,
+    'prim::PythonOp.RoIAlignFunction': lambda *_: 0,
     'aten::scaled_dot_product_attention': _dot_product_attention,
 }
 
 
 def count_flops(model: nn.Module, inputs: Union[Tensor, Tuple[Tensor, ...]]) -> typing.Counter[str]:
-    """Multiply-accumulates of a model by operator.
+    """Multiply-accumulates of a model by operator: ``'linear'``, ``'conv'``, … and, of SOFT's inverse, :data:`INVERSE`.
 
-    Args:
-        model (nn.Module): Run once in eval mode, without gradients.
-        inputs (Tensor or tuple[Tensor]): What it is called with.
-
-    Returns:
-        Counter[str]: ``'linear'``, ``'conv'``, … and, for SOFT's inverse alone, :data:`INVERSE`.
+    The model is called once with ``inputs``, in eval mode and without gradients.
 
     Raises:
         RuntimeError: If the model has an autograd function without a handle, which would not be counted.

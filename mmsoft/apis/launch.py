@@ -132,7 +132,7 @@ def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
     Returns:
         Scores by their names.
     """
-    from ..visualization import draw_contact_sheet  # matplotlib is not needed otherwise
+    from .visualization import draw_contact_sheet  # matplotlib is not needed otherwise
     start = time.time()
     work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
     train(config, work_dir, resume='auto')

@@ -15,9 +15,8 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 
-from mmsoft.apis import export, predict
-from mmsoft.apis.deployment import detection, formats
-from mmsoft.apis.inference.tasks import Detection, build_task
+from mmsoft.apis import deployment, detection_graph, export, predict
+from mmsoft.apis.tasks import Detection, build_task
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.config import load_config
 from mmsoft.utils.errors import UsageError
@@ -103,9 +102,9 @@ def test_results_are_those_of_the_model(name, to, trained, tmp_path):
     softmax, first = dict(type='SoftmaxAttention'), 'SOFTAttention' if 'retinanet' in name else 'SoftmaxAttention'
     attention = dict(attention=[dict(type=first), softmax, softmax, softmax]) if to == 'torch' else {}
     config, weights = trained(name, **attention)
-    file = tmp_path / f'model{formats.SUFFIXES[to]}'
+    file = tmp_path / f'model{deployment.SUFFIXES[to]}'
     assert 'any size' in export(config, weights, str(file), to)
-    run, task = formats.reader(to, file.read_bytes()), build_task(load_config(config), weights, 'cpu')
+    run, task = deployment.reader(to, file.read_bytes()), build_task(load_config(config), weights, 'cpu')
     model = task.inferencer.model
     for size in ((60, 84), (64, 48)):
         data = model.data_preprocessor(task.collate([task.prepare(image(*size))]), False)
@@ -125,7 +124,7 @@ def test_fcos_is_decoded_as_by_mmdet(trained):
     model = MODELS.build(dict(cfg.model, type='FCOS', bbox_head=head, train_cfg=None, test_cfg=test_cfg)).eval()
     inputs = torch.from_numpy(image(160, 256)).permute(2, 0, 1)[None] / 60
     samples = [DetDataSample(metainfo=dict(img_shape=(150, 250)))]
-    assert_same_detections(detection.Detections(model)(inputs, torch.tensor([150, 250])), model, inputs, samples)
+    assert_same_detections(detection_graph.Detections(model)(inputs, torch.tensor([150, 250])), model, inputs, samples)
 
 
 def test_the_example_without_pytorch_detects_what_predict_does(trained, tmp_path):
@@ -151,7 +150,7 @@ class Suppress(torch.nn.Module):
     cfg = ConfigDict(score_thr=0.3, max_per_img=3, nms=dict(type='nms', iou_threshold=0.5))
 
     def forward(self, boxes, scores, labels):
-        return detection.suppress(boxes, scores, labels, torch.full((4, ), 50.), self.cfg)
+        return detection_graph.suppress(boxes, scores, labels, torch.full((4, ), 50.), self.cfg)
 
 
 @pytest.mark.parametrize('to', ['onnx', 'torch'])
@@ -160,9 +159,9 @@ def test_images_of_one_object_or_none(to):
     boxes = torch.tensor([[0., 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
     scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
     example = boxes, scores, labels
-    contents = (formats._onnx(Suppress(), example, (), '') if to == 'onnx' else
-                formats._program(Suppress(), example, ({}, None, None), ''))
-    run = formats.reader(to, contents)
+    contents = (deployment._onnx(Suppress(), example, (), '') if to == 'onnx' else
+                deployment._program(Suppress(), example, ({}, None, None), ''))
+    run = deployment.reader(to, contents)
     for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
         for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
             assert torch.equal(got, torch.cat([given[want], given.new_zeros(3 - len(want), *given.shape[1:])]))
@@ -171,11 +170,11 @@ def test_images_of_one_object_or_none(to):
 def test_detections_of_nearly_one_score_may_come_in_either_order():
     found = torch.rand(20, 4) * 300, torch.linspace(0.9, 0.2, 20), torch.arange(20)
     order = [1, 0, *range(2, 20)]
-    assert formats.is_same([out[order] for out in found], found)
-    assert not formats.is_same([found[0] + 2, *found[1:]], found)
-    assert not formats.is_same([out[:19] for out in found], found)
+    assert deployment.is_same([out[order] for out in found], found)
+    assert not deployment.is_same([found[0] + 2, *found[1:]], found)
+    assert not deployment.is_same([out[:19] for out in found], found)
     dense = torch.rand(2, 3, 8, 8)
-    assert formats.is_same([dense + 1e-4], [dense]) and not formats.is_same([dense.flip(0)], [dense])
+    assert deployment.is_same([dense + 1e-4], [dense]) and not deployment.is_same([dense.flip(0)], [dense])
 
 
 def test_the_file_says_what_it_takes(trained, tmp_path):

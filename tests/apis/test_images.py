@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from mmsoft.apis.inference.images import BrokenImage, find_images, png_names, read_image
+from mmsoft.apis.images import BrokenImage, find_images, png_names, read_image
 
 
 def test_links_and_pipes_are_found_and_refused(tmp_path):

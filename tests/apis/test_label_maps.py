@@ -7,7 +7,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmseg.structures import SegDataSample
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmsoft.apis.inference.label_maps import best_class, predict_labels, slide
+from mmsoft.apis.label_maps import best_class, predict_labels, slide
 from mmsoft.utils import UsageError
 
 CLASSES = 40

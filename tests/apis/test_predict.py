@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import PixelData
+from mmseg.structures import SegDataSample
+from mmseg.visualization import SegLocalVisualizer
 from PIL import Image
 
 from mmsoft import SOFT
-from mmsoft.apis.inference import predict, visualize
-from mmsoft.apis.inference.tasks import Classification
+from mmsoft.apis import predict, visualize
+from mmsoft.apis.tasks import Classification, Segmentation
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import UsageError
 
@@ -177,7 +181,6 @@ def test_the_tool_says_so_when_a_picture_is_broken(trained, pictures, tmp_path):
     (dict(config='nowhere.py'), 'no config'),
     (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
     (dict(batch_size=0), '--batch-size must be at least 1'),
-    (dict(palette='rainbow'), 'no --palette rainbow for detection'),
     (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
 ])
 def test_wrong_input_is_one_sentence(options, message, trained, pictures, tmp_path):
@@ -219,3 +222,21 @@ def test_narrow_images_are_skipped_but_for_classification(trained, tmp_path):
     for name in TINY:
         broken = predict(*trained(name), str(tmp_path / 'narrow.png'), str(tmp_path / name), 'cpu')
         assert broken == ([] if name == 'soft_tiny_in1k' else [tmp_path / 'narrow.png'])
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('size', [(120, 200), (310, 400)], ids=str)
+def test_label_maps_are_drawn_as_by_mmseg(size, tmp_path):
+    labels = torch.zeros(1, *size, dtype=torch.long)
+    labels[:, 50:, :90], labels[:, 20:70, 60:150] = 1, 2
+    image = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
+    visualizer = SegLocalVisualizer(alpha=0.6)
+    meta = dict(classes=['sky', 'grass', 'a house', 'never'], palette=[[10, 200, 30], [250, 0, 90], [0, 128, 255], [9, 9, 9]])
+    visualizer.set_dataset_meta(**meta)
+    sample = SegDataSample(pred_sem_seg=PixelData(data=labels))
+    visualizer.add_datasample('image', image, sample, draw_gt=False, with_labels=False)
+    task = SimpleNamespace(inferencer=SimpleNamespace(visualizer=visualizer, model=SimpleNamespace(dataset_meta=meta)))
+    Segmentation.draw(task, image, sample, tmp_path / 'x.png')
+    drawn = cv2.imread(str(tmp_path / 'x.png'))[..., ::-1]
+    assert abs(visualizer.get_image().astype(int) - drawn).max() <= 1
+    assert abs(image.astype(int) - drawn).mean() > 20

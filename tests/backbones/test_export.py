@@ -9,7 +9,7 @@ import torch._dynamo
 from torch import nn
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.apis.deployment import formats
+from mmsoft.apis import deployment
 from mmsoft.necks import RescalePyramid
 from mmsoft.utils import UsageError
 
@@ -80,8 +80,8 @@ def check(model, run, sizes):
 @every_body
 def test_onnx_at_any_size(name, tmp_path):
     model, path = body(name), tmp_path / 'body.onnx'
-    formats.write('onnx', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path)
-    run = formats.reader('onnx', path.read_bytes())
+    deployment.write('onnx', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path)
+    run = deployment.reader('onnx', path.read_bytes())
     assert json.loads(onnx.load(str(path)).metadata_props[0].value) == dict(any='thing')
     check(model, run, [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32)])
 
@@ -103,8 +103,8 @@ def short(name):
     ('soft', 1), ('soft-norm-fixed', 1), ('xcit-masked', 32), ('cvt', 1), ('neck', 1)])
 def test_torch_export_at_any_size(name, divisor, tmp_path):
     model, path = short(name), tmp_path / 'body.pt2'
-    formats.write('torch', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path, divisor)
-    run, files = formats.reader('torch', path.read_bytes()), dict(mmsoft='')
+    deployment.write('torch', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path, divisor)
+    run, files = deployment.reader('torch', path.read_bytes()), dict(mmsoft='')
     torch.export.load(str(path), extra_files=files)
     assert json.loads(files['mmsoft']) == dict(any='thing')
     sizes = [(2, 64, 96), (1, 128, 64), (3, 224, 320)]
@@ -113,7 +113,7 @@ def test_torch_export_at_any_size(name, divisor, tmp_path):
         run(torch.rand(1, 3, 16, 16))
 
 
-@pytest.mark.parametrize('kind', formats.SUFFIXES)
+@pytest.mark.parametrize('kind', deployment.SUFFIXES)
 def test_what_is_exported_wrongly_is_refused(kind, tmp_path):
     calls = []
 
@@ -125,7 +125,7 @@ def test_what_is_exported_wrongly_is_refused(kind, tmp_path):
 
     model, path = Changing(nn.Identity()), tmp_path / 'body'
     with pytest.raises(UsageError, match='the file gives other results, and is not kept'):
-        formats.write(kind, model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), {}, path)
+        deployment.write(kind, model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), {}, path)
     assert not path.exists()
 
 

@@ -12,8 +12,7 @@ from mmengine.config import Config
 from PIL import Image
 from trainings import ROOT, SHAPES, forget_runs, project
 
-from mmsoft.apis import launch
-from mmsoft.apis.inference import predict
+from mmsoft.apis import launch, predict
 from mmsoft.apis.work_dir import alone_in
 from mmsoft.checkpoint import read_checkpoint
 from mmsoft.datasets.shapes import ensure_shapes

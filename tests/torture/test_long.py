@@ -16,8 +16,7 @@ from mmengine.registry import HOOKS
 from scipy.stats import theilslopes
 from trainings import CONFIGS, forget_runs, project
 
-from mmsoft.apis import launch
-from mmsoft.apis.inference import predict, prediction
+from mmsoft.apis import launch, predict, prediction
 from mmsoft.engine.samples import BrokenSample
 from mmsoft.utils import UsageError
 

@@ -13,8 +13,7 @@ from mmengine.config import Config
 from PIL import Image
 from trainings import CONFIGS, ROOT, forget_runs, project, same
 
-from mmsoft.apis import launch
-from mmsoft.apis.inference import predict
+from mmsoft.apis import launch, predict
 
 
 @pytest.fixture(scope='module')
@@ -84,7 +83,7 @@ def differ(one, other):
     return abs(one - other)
 
 
-PREDICT = ('from mmsoft.apis.inference import predict\n'
+PREDICT = ('from mmsoft.apis import predict\n'
            'predict({}, {}, {}, {}, batch_size={}, save_pred=True, score_thr=1)')
 
 

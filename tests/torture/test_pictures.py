@@ -8,8 +8,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from odd_pictures import fill
 
-from mmsoft.apis.inference import predict
-from mmsoft.apis.inference.tasks import Classification
+from mmsoft.apis import predict
+from mmsoft.apis.tasks import Classification
 from mmsoft.datasets.demo import retarget
 from mmsoft.utils.errors import on_one_line
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.visualization.seen import bottleneck_kernel, feature_image, output_blocks, watch
+from mmsoft.visualization import bottleneck_kernel, feature_image, output_blocks, watch
 
 STAGES = dict(embed_dims=[8] * 4, num_heads=[1, 2, 2, 2], depths=[1, 2, 1, 2])
 BLOCKS = dict(embed_dims=16, num_heads=2, depth=3)

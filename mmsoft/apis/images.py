@@ -3,7 +3,7 @@ import io
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Collection, Dict, Iterable, List
 
 import mmcv
 import numpy as np
@@ -21,15 +21,13 @@ class BrokenImage(Exception):
 
 
 def find_images(source: Path, out_dir: Path) -> List[Path]:
-    """Images below a folder, sorted, without results of an earlier run; or the one file, whatever its name.
+    """Images below a folder, sorted, without results of an earlier run.
 
     Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse.
 
     Raises:
         UsageError: If there is nothing.
     """
-    if source.is_file():
-        return [source]
     if not source.is_dir():
         raise UsageError(f'There is no image or folder {source}.')
     results = {Path(os.path.realpath(out_dir), name) for name in ('vis', 'preds')}  # resolve() fails on circular links
@@ -62,7 +60,15 @@ def read_image(path: Path) -> np.ndarray:
     return image
 
 
-def png_names(names: Sequence[Path]) -> Dict[Path, Path]:
+def name_results(source: str, out_dir: str) -> Dict[Path, Path]:
+    """Images, or the one file, whatever its name, with the names of their results relative to the folder of results."""
+    root = Path(source)
+    if root.is_file():  # drawings cannot be saved in every format
+        return {root: Path(root.name) if root.suffix.lower() in SUFFIXES else Path(f'{root.stem}.png')}
+    return {path: path.relative_to(root) for path in find_images(root, Path(out_dir))}
+
+
+def png_names(names: Collection[Path]) -> Dict[Path, Path]:
     """A name of a PNG file for each image: ``a.png`` for ``a.jpg``, or ``a_jpg.png`` where there is another ``a``."""
     count, taken, named = Counter(name.with_suffix('') for name in names), set(), {}
     for name in names:
@@ -74,3 +80,10 @@ def png_names(names: Sequence[Path]) -> Dict[Path, Path]:
         named[name] = one
         taken.add(one)
     return named
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raises UsageError if a file or folder exists."""
+    for path in paths:
+        if path.exists():
+            raise UsageError(f'{path} exists and is not overwritten; move it away or choose another --out-dir.')

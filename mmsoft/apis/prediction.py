@@ -1,9 +1,9 @@
-"""From images to predictions."""
+"""From images to predictions, drawn and as files that programs read."""
 import copy
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 from mmengine.config import Config
@@ -13,24 +13,15 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.utils.errors import on_one_line
 from mmsoft.utils.files import whole_or_none
-from ..work_dir import room_in
-from .images import SUFFIXES, BrokenImage, find_images, png_names, read_image
+from .images import BrokenImage, name_results, png_names, read_image, refuse_existing
 from .tasks import Task, build_task
+from .work_dir import room_in
 
 Prepared = Tuple[Path, np.ndarray, dict]
 
 
-def predict(config: str,
-            checkpoint: str,
-            source: str,
-            out_dir: str,
-            device: Optional[str] = None,
-            batch_size: int = 1,
-            score_thr: float = 0.3,
-            opacity: Optional[float] = None,
-            palette: Optional[str] = None,
-            save_pred: bool = False,
-            slide: bool = False) -> List[Path]:
+def predict(config: str, checkpoint: str, source: str, out_dir: str, device: Optional[str] = None, batch_size: int = 1,
+            score_thr: float = 0.3, save_pred: bool = False, slide: bool = False) -> List[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
     An image's result does not depend on ``batch_size``: only images of one shape share a batch.
@@ -43,8 +34,6 @@ def predict(config: str,
         device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
         batch_size (int): Maximum number of images to predict at once.
         score_thr (float): Detections with a lower score are not drawn.
-        opacity (float, optional): Of masks, label maps and boxes. Defaults to None: the library's.
-        palette (str, optional): Name of a palette of the library. Defaults to None: the model's.
         save_pred (bool): Whether to save predictions as files that programs read, see :class:`.tasks.Detection`,
             :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
         slide (bool): Slide a segmenter's window over the images at their own size, whatever the config resizes them
@@ -56,17 +45,17 @@ def predict(config: str,
     Raises:
         UsageError: If files are missing, results exist already or options do not fit.
     """
-    if batch_size < 1 or not 0 <= (opacity or 0) <= 1:
-        raise UsageError('--batch-size must be at least 1, and --opacity between 0 and 1.')
+    if batch_size < 1:
+        raise UsageError('--batch-size must be at least 1.')
     out, cfg = Path(out_dir), load_config(config)
     if slide:
         if cfg.default_scope != 'mmseg':
             raise UsageError(f'--slide is for semantic segmentation, which {config} is not.')
         cfg = sliding(cfg)
-    names = name_results(source, out)
-    maps = png_names(list(names.values()))
+    names = name_results(source, out_dir)
+    maps = png_names(names.values())
     refuse_existing([*(out / 'vis' / name for name in names.values()), *([out / 'preds'] if save_pred else [])])
-    task = build_task(cfg, checkpoint, device, palette, opacity, score_thr)
+    task = build_task(cfg, checkpoint, device, score_thr)
 
     broken: List[Path] = []
     with room_in(out_dir, 'make room or choose another --out-dir'):
@@ -83,22 +72,6 @@ def predict(config: str,
     print(f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
           + (f', predictions in {out / "preds"}.' if save_pred else '.'))
     return broken
-
-
-def name_results(source: str, out_dir: Path) -> Dict[Path, Path]:
-    """Images with the names of their results, relative to the folder of results."""
-    images = find_images(Path(source), out_dir)
-    root = Path(source) if Path(source).is_dir() else Path(source).parent
-    names = {path: path.relative_to(root) for path in images}
-    if images == [Path(source)] and images[0].suffix.lower() not in SUFFIXES:  # drawings cannot be saved in its format
-        names = {images[0]: Path(f'{images[0].stem}.png')}
-    return names
-
-
-def refuse_existing(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if path.exists():
-            raise UsageError(f'{path} exists and is not overwritten; move it away or choose another --out-dir.')
 
 
 def sliding(cfg: Config) -> Config:
@@ -132,7 +105,7 @@ def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[
             yield path, image, prepared
 
 
-def _predictions(task: Task, images: Iterator[Prepared], count: int) -> Iterator[Tuple[Path, np.ndarray, object]]:
+def _predictions(task: Task, images: Iterator[Prepared], count: int) -> Iterator[Tuple[Path, np.ndarray, Any]]:
     """Predicts batches of at most ``count`` successive images of one shape."""
     for batch in iter(lambda: [item for _, item in zip(range(count), images)], []):
         for _, same in groupby(batch, key=lambda item: item[2]['inputs'].shape):

@@ -1,7 +1,7 @@
 """Label maps of large images: what mmseg predicts, without the scores of every class at full size."""
 import copy
 from itertools import product
-from typing import Any, List, Tuple
+from typing import List, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from mmsoft.utils import UsageError
 
 
 def predict_labels(model: nn.Module, data: dict) -> list:
-    """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large picture.
+    """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large image.
 
     Labels are mmseg's pixel for pixel, ties included; see :func:`slide` where ``test_cfg`` says ``mode='slide'``.
 
@@ -28,10 +28,11 @@ def predict_labels(model: nn.Module, data: dict) -> list:
         samples, labels = data['data_samples'], slide(model, data)
     else:
         data = model.data_preprocessor(data)
-        samples = data['data_samples']
-        scores = model.inference(data['inputs'], [sample.metainfo for sample in samples])
-        labels = [best_class(_without_padding(*pair), pair[1].ori_shape, model.align_corners)
-                  for pair in zip(scores, samples)]
+        samples, labels = data['data_samples'], []
+        for scores, sample in zip(model.inference(data['inputs'], [one.metainfo for one in samples]), samples):
+            left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0, ) * 4))
+            scores = scores[:, top:scores.size(1) - bottom, left:scores.size(2) - right]
+            labels.append(best_class(scores, sample.ori_shape, model.align_corners))
     for sample, label_map in zip(samples, labels):
         sample.set_data(dict(pred_sem_seg=PixelData(data=label_map[None])))
     return samples
@@ -105,8 +106,3 @@ def _starts(extent: int, size: int, stride: int) -> Tuple[List[int], int]:
         raise UsageError(f'test_cfg.stride of {stride} leaves gaps between windows of {size}; make it smaller.')
     size = min(size, extent)
     return [min(start, extent - size) for start in range(0, extent - size + stride, stride)], size
-
-
-def _without_padding(scores: Tensor, sample: Any) -> Tensor:
-    left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0, ) * 4))
-    return scores[:, top:scores.size(1) - bottom, left:scores.size(2) - right]

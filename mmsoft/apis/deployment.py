@@ -1,0 +1,241 @@
+"""Models out of Python: whole classifiers, segmenters and detectors as ONNX or torch.export files.
+
+A file has a description of its inputs, and is checked before it is kept.
+"""
+import io
+import json
+import re
+import warnings
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+
+import torch
+from mmengine.config import Config
+from torch import Tensor, nn
+
+from mmsoft.layers.maps import pooling_matrix, resample
+from mmsoft.utils import UsageError
+from mmsoft.utils.config import load_config, type_name
+from mmsoft.utils.files import atomic_write
+from mmsoft.version import __version__
+from .tasks import build_task
+
+TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
+SUFFIXES = dict(onnx='.onnx', torch='.pt2')
+KEY = 'mmsoft'
+"""Where the description is, as JSON: an entry of an ONNX file's metadata, an extra file of one of torch.export."""
+OPSET = 17
+AXES = {0: 'batch', 2: 'height', 3: 'width'}
+"""Dimensions of images that may be free."""
+MIN_SIDE = 33
+"""The minimum of free sides for torch.export, which cannot reason about maps of one pixel: the coarsest stride and 1."""
+
+
+def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optional[str] = None,
+           force: bool = False) -> str:
+    """Writes a whole model as one file, with a description of its images; see docs/deployment.md.
+
+    Args:
+        config (str): Config of a classifier, segmenter or detector.
+        checkpoint (str): Its weights.
+        out (str): File to write.
+        to (str): ``'onnx'``, or ``'torch'`` for torch.export.
+        size (str, optional): The one size of images that the model takes, such as ``'512x683'`` for 512 rows. Defaults
+            to None: any; for torch.export, any from 33 pixels that is a multiple of what the config pads to.
+        force (bool): Whether to replace a file.
+
+    Returns:
+        str: One sentence that says what was written.
+
+    Raises:
+        UsageError: If files are missing or exist already, options do not fit, the model cannot be exported, or the
+            file does not give the model's results.
+    """
+    path = Path(out)
+    if path.suffix != SUFFIXES[to]:
+        raise UsageError(f'--out {out} must end with {SUFFIXES[to]}.')
+    if path.exists() and not force:
+        raise UsageError(f'{out} exists; add --force to replace it, or choose another --out.')
+    if not path.parent.is_dir():
+        raise UsageError(f'There is no folder {path.parent} for {path.name}.')
+    sides = re.fullmatch(r'(\d+)x(\d+)', size or '256x320')
+    if not sides or min(map(int, sides.groups())) < 32:
+        raise UsageError(f'--size {size} is not a height and width of at least 32, such as 512x683.')
+    height, width = map(int, sides.groups())
+    cfg = load_config(config)
+    model = build_task(cfg, checkpoint, 'cpu').inferencer.model
+    described = describe(cfg, model)
+    described['size'] = [height, width] if size else None
+    divisor = described['pad_divisor'] if to == 'torch' and not size else 1
+    free = () if size else (2, 3)
+    if cfg.default_scope == 'mmdet':  # which suppresses boxes image by image
+        graph = import_module('.detection_graph', __package__).Detections(model)
+        example = torch.rand(1, 3, height, width), torch.tensor([height, width])
+    else:
+        graph, example, free = Scores(model), (torch.rand(2, 3, height, width), ), (0, *free)
+    write(to, graph.eval(), example, free, described, path, divisor, graph.min_side)
+    return f'{out}: {described["task"]} of images of {size or "any size"}, {path.stat().st_size / 1e6:.1f} MB.'
+
+
+def describe(cfg: Config, model: nn.Module) -> Dict[str, Any]:
+    """What a program must know to use a file: how images become its input, and what its labels mean."""
+    settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    divisor = settings.get('pad_size_divisor') or settings.get('size_divisor') or (
+        settings.get('test_cfg') or {}).get('size_divisor')
+    meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
+    return dict(
+        task=TASKS[cfg.default_scope],
+        channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
+        mean=settings.get('mean'),
+        std=settings.get('std'),
+        pad_divisor=divisor or 1,
+        pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
+        dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
+        mmsoft=__version__)
+
+
+class Scores(nn.Module):
+    """A classifier or segmenter up to its scores before softmax, at the head's resolution.
+
+    Args:
+        model (nn.Module): A model of mmpretrain or mmseg; its adaptive pooling is replaced.
+    """
+
+    inputs, outputs, min_side = ('images', ), ('logits', ), MIN_SIDE
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        for module in list(model.modules()):
+            for name, child in module.named_children():
+                if type(child) is nn.AdaptiveAvgPool2d and child.output_size not in (1, (1, 1)):
+                    setattr(module, name, Pool(child.output_size))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images (B, 3, H, W) to scores (B, classes), or (B, classes, H', W') of a segmenter."""
+        return self.model(images, mode='tensor')
+
+
+class Pool(nn.AdaptiveAvgPool2d):
+    """Adaptive average pooling as two matrix products, as ONNX has no operator for maps of any size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps of shape (B, C, H, W) to (B, C, \\*output_size)."""
+        size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size, ) * 2
+        return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
+
+
+def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], description: Dict[str, Any],
+          path: Path, divisor: int = 1, min_side: int = MIN_SIDE) -> None:
+    """Exports a model, and keeps the file if it gives the model's results on other images, of other sizes where free.
+
+    Args:
+        kind (str): ``'onnx'`` or ``'torch'``.
+        graph (nn.Module): Takes the tensors that ``graph.inputs`` names and returns those of ``graph.outputs``.
+        example (tuple[Tensor]): Its arguments, the first of them images (B, 3, H, W).
+        free (Sequence[int]): Dimensions of the images that may differ in other calls.
+        description (dict): Kept in the file as JSON.
+        path (Path): File to write.
+        divisor (int): What free sides are multiples of, in a file of torch.export.
+        min_side (int): Their minimum, too.
+
+    Raises:
+        UsageError: If a package is missing, or the file gives other results than the model.
+    """
+    text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
+    height, width = example[0].shape[2:]
+    sizes = [(min_side, min_side + 33), (min_side + 2 * height, min_side + 2 * width)] if 2 in free else [(height, width)]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # about values that become constants
+        contents = (_onnx(graph, example, free, text) if kind == 'onnx' else
+                    _program(graph, example, _shapes(graph, free, divisor, min_side), text))
+        run = reader(kind, contents)
+        for height, width in sizes:
+            rows, columns = -(-height // divisor) * divisor, -(-width // divisor) * divisor
+            images = torch.rand(*example[0].shape[:2], rows, columns, generator=torch.Generator().manual_seed(0))
+            want = graph(images, *example[1:])
+            try:
+                same = is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want, ))
+            except (AssertionError, RuntimeError):  # the program's own checks of what it took as true of all sizes
+                same = False
+            if not same:
+                raise UsageError(f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file '
+                                 'gives other results, and is not kept; try --size HxW, or the other format.')
+    with atomic_write(path) as file:
+        file.write(contents)
+
+
+def _onnx(graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
+    """By the exporter that uses TorchScript: it takes seconds, and its files take all sizes."""
+    onnx, contents = _package('onnx'), io.BytesIO()
+    by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
+    torch.onnx.export(
+        graph, example, contents, opset_version=OPSET, input_names=list(graph.inputs),
+        output_names=list(graph.outputs), dynamic_axes=dict(images={dim: AXES[dim] for dim in free}), **by_script)
+    model = onnx.load_model_from_string(contents.getvalue())
+    onnx.helper.set_model_props(model, {KEY: text})
+    return model.SerializeToString()
+
+
+def _program(graph: nn.Module, example: Tuple[Tensor, ...], shapes: tuple, text: str) -> bytes:
+    contents = io.BytesIO()
+    program = torch.export.export(graph, example, dynamic_shapes=shapes, strict=False)
+    torch.export.save(program, contents, extra_files={KEY: text})
+    return contents.getvalue()
+
+
+def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, min_side: int) -> Tuple[Optional[dict], ...]:
+    """The free dimensions, as torch.export wants them."""
+    dims = {0: torch.export.Dim(AXES[0], min=1, max=256)}
+    for dim in (2, 3):
+        part = dict(min=-(-min_side // divisor), max=8192 // divisor)
+        dims[dim] = (torch.export.Dim(AXES[dim], **part) if divisor == 1 else
+                     divisor * torch.export.Dim(f'{AXES[dim]}_part', **part))
+    return ({dim: dims[dim] for dim in free}, *(None for _ in graph.inputs[1:]))
+
+
+def reader(kind: str, contents: bytes) -> Callable[..., Tuple[Tensor, ...]]:
+    """What an exported file computes, as a function from tensors to a tuple of tensors, on the CPU."""
+    if kind == 'torch':
+        module = torch.export.load(io.BytesIO(contents)).module()
+
+        @torch.no_grad()
+        def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
+            out = module(*tensors)
+            return out if isinstance(out, tuple) else (out, )
+    else:
+        onnxruntime = _package('onnxruntime')
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+        session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
+
+        def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
+            feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
+            return tuple(map(torch.from_numpy, session.run(None, feed)))
+
+    return run
+
+
+def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
+    """Whether outputs are equal but for rounding, which may replace a fifth of a detector's rows.
+
+    Of two overlapping boxes with nearly one score, rounding decides which one comes first and suppresses the other.
+    """
+    if any(one.shape != other.shape for one, other in zip(got, want)):
+        return False
+    if len(want) == 1:
+        return torch.allclose(*got, *want, rtol=1e-3, atol=1e-3)
+    rows, expected = (torch.cat([out.flatten(1) if out.ndim > 1 else out[:, None] for out in outs], 1)
+                      for outs in (got, want))
+    matches = (rows[:, None] - expected).abs() <= 1e-3 + 1e-3 * expected.abs()
+    return matches.all(-1).any(0).double().mean().item() >= 0.8
+
+
+def _package(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f'Exporting to ONNX needs the package {name}: pip install {name}') from error
