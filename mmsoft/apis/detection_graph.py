@@ -74,25 +74,21 @@ class Detections(nn.Module):
 
 def _is_known(roi: nn.Module) -> bool:
     """Whether a second stage has nothing but the parts that :func:`refine` and :func:`find_masks` compute."""
-    extractors = _stages(roi, roi.bbox_roi_extractor) + (_stages(roi, roi.mask_roi_extractor) if roi.with_mask else [])
-    return (type(roi) in (StandardRoIHead, CascadeRoIHead) and not roi.with_shared_head
-            and all(isinstance(head, BBoxHead) and not head.custom_activation
-                    for head in _stages(roi, roi.bbox_head))
-            and all(type(head) is FCNMaskHead for head in (_stages(roi, roi.mask_head) if roi.with_mask else []))
+    if type(roi) not in (StandardRoIHead, CascadeRoIHead) or roi.with_shared_head:
+        return False
+    extractors, masks = _stages(roi, roi.bbox_roi_extractor), []
+    if roi.with_mask:
+        extractors, masks = extractors + _stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head)
+    return (all(isinstance(head, BBoxHead) and not head.custom_activation for head in _stages(roi, roi.bbox_head))
+            and all(type(head) is FCNMaskHead for head in masks)
             and all(type(extractor) is SingleRoIExtractor and getattr(layer, 'pool_mode', None) == 'avg'
                     for extractor in extractors for layer in extractor.roi_layers))
 
 
 def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
-    """What a dense head finds in the maps of one image.
+    """What one of :data:`DENSE_HEADS`, or an RPN, whose labels are the levels of the pyramid, finds in one image.
 
-    Args:
-        head (BaseDenseHead): One of :data:`DENSE_HEADS`, or an RPN, whose labels are the levels of the pyramid.
-        maps (Sequence[Tensor]): Each of shape (1, C, H', W').
-        limit (Tensor): W, H, W, H of the image, where boxes end.
-
-    Returns:
-        tuple[Tensor]: Boxes (n, 4), scores (n, ) and labels (n, ), see :func:`suppress`.
+    Takes maps (1, C, H', W') and the limit of boxes, W, H, W, H of the image; returns what :func:`suppress` does.
     """
     cfg, rpn, boxes, scores, labels = head.test_cfg, isinstance(head, RPNHead), [], [], []
     logits, offsets, *factors = head(maps)
@@ -150,17 +146,10 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor) ->
 
 
 def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:
-    """Non-maximum suppression among boxes of one label, clipped to the image.
+    """Non-maximum suppression among boxes (n, 4) of one label (n, ), clipped to the limit W, H, W, H.
 
-    Args:
-        boxes (Tensor): Shape (n, 4), x1, y1, x2, y2.
-        scores (Tensor): Shape (n, ); those of boxes that do not count are 0 or less.
-        labels (Tensor): Shape (n, ) of int64.
-        limit (Tensor): W, H, W, H of the image.
-        cfg (ConfigDict): ``nms`` and ``max_per_img``, and optionally ``score_thr`` and ``min_bbox_size``.
-
-    Returns:
-        tuple[Tensor]: The best ``cfg.max_per_img`` boxes, scores and labels, filled up with zeros.
+    Boxes that do not count have scores (n, ) of 0 or less. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
+    ``score_thr`` and ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros.
     """
     boxes, count = _clip(boxes, limit), cfg.max_per_img
     inside = (scores > cfg.get('score_thr', 0)) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
