@@ -1,4 +1,4 @@
-"""SOFT-Norm-Small on ImageNet-1k as the published code builds it: 20 blocks in stage 3 where the paper has 7.
+"""SOFT-Norm-Small on ImageNet-1k as the published code builds it: 20 blocks in stage 2 where the paper has 7.
 
     tools/dist_train.sh configs/soft_small_20_blocks_in1k.py 8
 """

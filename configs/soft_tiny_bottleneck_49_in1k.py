@@ -1,6 +1,6 @@
 """SOFT-Norm-Tiny with 49 bottleneck tokens at most on ImageNet-1k: top-1 79.4 (arXiv 2207.03341, Table 7).
 
-In stages 1 to 3, however large the picture.
+In stages 0 to 2, however large the image.
 
     tools/dist_train.sh configs/soft_tiny_bottleneck_49_in1k.py 8
 """

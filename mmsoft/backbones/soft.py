@@ -22,7 +22,7 @@ STRIDES = (4, 8, 16, 32)
 class SOFT(BaseBackbone):
     """SOFT / SOFT-Norm backbone (2207.03341, Table 2).
 
-    Stages 1 to 3 attend with the Gaussian kernel; the last stage of the published network attends with softmax, a
+    Stages 0 to 2 attend with the Gaussian kernel; the last stage of the published network attends with softmax, a
     class token among its tokens. Any input from 32×32 up works: maps have ceil(H / stride) rows, position embeddings
     are resized bilinearly, and a grid that a sampling ratio does not divide is padded by repeating its border tokens.
 
@@ -33,7 +33,7 @@ class SOFT(BaseBackbone):
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, with strides 4, 8, 16 and 32; the last stage's map is after the
             final norm.
-        attention (dict or list[dict]): A registered attention and its options, for stages 1 to 3, in whose
+        attention (dict or list[dict]): A registered attention and its options, for stages 0 to 2, in whose
             blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, of which
             ``norm`` is ``attention_norm`` unless it says otherwise. The last stage's blocks are pre-norm around
             ``SoftmaxAttention``, its default, and SOFT layers around any other, as the papers draw them.
@@ -52,7 +52,7 @@ class SOFT(BaseBackbone):
 
     published = 'soft'
 
-    # Depths of `small` are the paper's; the published code says 20 in stage 3.
+    # Depths of `small` are the paper's; the published code says 20 in stage 2.
     arch_settings: Dict[str, dict] = {
         name: dict(embed_dims=[64, 128, 32 * heads, 512], num_heads=[2, 4, heads, 16], depths=depths)
         for name, heads, depths in (
