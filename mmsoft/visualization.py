@@ -126,14 +126,8 @@ def feature_image(features: Tensor) -> np.ndarray:
 def bottleneck_kernel(seen: Seen, y: float, x: float) -> Tuple[Tensor, Tuple[float, float]]:
     r"""A row of SOFT's kernel, :math:`\exp(-\frac12 \|y_j - x_i\|^2)`: what a bottleneck token j attends to.
 
-    Args:
-        seen (Seen): Of a SOFT attention.
-        y (float): Where to look for the token, as a part of the height.
-        x (float): And of the width.
-
-    Returns:
-        tuple[Tensor, tuple[float, float]]: The kernel (H', W') of the nearest token, averaged over the heads, and the
-        part of height and width where that token is.
+    The token is the one nearest to (y, x), parts of height and width. Returns its kernel (H', W'), averaged over the
+    heads, and where it is.
     """
     rows, columns = seen.grid
     row, column = min(int(y * rows), rows - 1), min(int(x * columns), columns - 1)

@@ -39,8 +39,7 @@ def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optio
     """Writes a whole model as one file, with a description of its images; see docs/deployment.md.
 
     Args:
-        config (str): Config of a classifier, segmenter or detector.
-        checkpoint (str): Its weights.
+        config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
         out (str): File to write.
         to (str): ``'onnx'``, or ``'torch'`` for torch.export.
         size (str, optional): The one size of images that the model takes, such as ``'512x683'`` for 512 rows. Defaults
@@ -139,8 +138,7 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         free (Sequence[int]): Dimensions of the images that may differ in other calls.
         description (dict): Kept in the file as JSON.
         path (Path): File to write.
-        divisor (int): What free sides are multiples of, in a file of torch.export.
-        min_side (int): Their minimum, too.
+        divisor, min_side (int): What free sides are multiples of, and their minimum, in a file of torch.export.
 
     Raises:
         UsageError: If a package is missing, or the file gives other results than the model.

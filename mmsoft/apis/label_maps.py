@@ -39,15 +39,9 @@ def predict_labels(model: nn.Module, data: dict) -> list:
 
 
 def best_class(scores: Tensor, size: Tuple[int, int], align_corners: bool) -> Tensor:
-    """``F.interpolate(scores, size, mode='bilinear').argmax(0)``, one class at a time.
+    """``F.interpolate(scores, size, mode='bilinear').argmax(0)`` of scores (C, h, w), one class at a time.
 
-    Args:
-        scores (Tensor): Shape (C, h, w).
-        size (tuple[int, int]): H and W.
-        align_corners (bool): As in ``F.interpolate``.
-
-    Returns:
-        Tensor: Shape (H, W) of int64. Of equal scores the first class's wins, as in ``argmax``.
+    Of equal scores the first class's wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
     """
     best = scores.new_full(size, -torch.inf)
     labels = torch.zeros(size, dtype=torch.long, device=scores.device)
@@ -62,17 +56,11 @@ def slide(model: nn.Module, data: dict) -> Tensor:
     """mmseg's ``slide_inference`` and ``argmax``: scores are added up where windows overlap.
 
     mmseg divides them by the number of windows, too, which changes a label only if it rounds two scores to one. Of scores,
-    those of one window are held, and those of a row of windows where the next row overlaps with it.
-
-    Args:
-        model (nn.Module): With ``crop_size`` and ``stride`` in its ``test_cfg``.
-        data (dict): As in :func:`predict_labels`; a window at a time is normalised.
-
-    Returns:
-        Tensor: Labels of shape (B, H, W) and int64.
+    those of one window are held, and those of a row of windows where the next row overlaps with it. Takes what
+    :func:`predict_labels` takes, normalises a window at a time, and returns labels of shape (B, H, W) and int64.
 
     Raises:
-        UsageError: If the stride leaves gaps between the windows.
+        UsageError: If ``stride`` in the model's ``test_cfg`` leaves gaps between windows of ``crop_size``.
     """
     images, samples = torch.stack(list(data['inputs'])), data['data_samples']
     batch, _, height, width = images.shape

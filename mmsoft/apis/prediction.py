@@ -27,8 +27,7 @@ def predict(config: str, checkpoint: str, source: str, out_dir: str, device: Opt
     An image's result does not depend on ``batch_size``: only images of one shape share a batch.
 
     Args:
-        config (str): Config of a detector, segmenter or classifier.
-        checkpoint (str): Its weights.
+        config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
         source (str): An image, or a folder of images.
         out_dir (str): Where the results go; nothing that is already there is overwritten.
         device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.

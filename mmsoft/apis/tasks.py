@@ -150,7 +150,7 @@ TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
 
 
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.) -> Task:
-    """The :class:`Task` of a config.
+    """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, published and .safetensors ones, too.
 
     Args:
         cfg (Config): Config of the model.
@@ -161,6 +161,8 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     Raises:
         UsageError: If the checkpoint is missing or not the model's, or there is no such device.
     """
+    from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
+    use_safe_loading()
     check_checkpoint(checkpoint)
     try:
         torch.empty(0, device=device or 'cpu')

@@ -15,11 +15,16 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 from mmseg.visualization import SegLocalVisualizer
 from PIL import Image
+from safetensors.torch import save_file
 
 from mmsoft import SOFT
 from mmsoft.apis import predict, visualize
-from mmsoft.apis.tasks import Classification, Segmentation
+from mmsoft.apis.tasks import Classification, Segmentation, build_task
+from mmsoft.apis.visualization import draw_contact_sheet
+from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.datasets.demo import retarget
+from mmsoft.datasets.shapes import ensure_shapes
+from mmsoft.utils.config import load_config
 from mmsoft.utils.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -240,3 +245,24 @@ def test_label_maps_are_drawn_as_by_mmseg(size, tmp_path):
     drawn = cv2.imread(str(tmp_path / 'x.png'))[..., ::-1]
     assert abs(visualizer.get_image().astype(int) - drawn).max() <= 1
     assert abs(image.astype(int) - drawn).mean() > 20
+
+
+def test_checkpoints_are_read_as_by_the_tools(trained, tmp_path):
+    config, weights = trained('soft_tiny_in1k')
+    state_dict = torch.load(weights, weights_only=True)['state_dict']
+    save_file(state_dict, str(tmp_path / 'weights.safetensors'))
+    cfg = load_config(config)
+    use_safe_loading(False)
+    model = build_task(cfg, str(tmp_path / 'weights.safetensors'), 'cpu').inferencer.model
+    assert all(torch.equal(tensor, state_dict[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize('name', list(TINY)[:2])
+def test_predictions_beside_the_ground_truth(name, trained, tmp_path, monkeypatch):
+    """Annotations are in the second column alone; a detector without training finds nothing that is certain."""
+    monkeypatch.chdir(tmp_path)
+    ensure_shapes(train=1, val=2, portraits=24, size=64, portrait_size=32)
+    sheet = cv2.imread(str(draw_contact_sheet(*trained(name), tmp_path / 'sheet.png'))).astype(int)
+    assert 1150 < sheet.shape[1] < 1250 and sheet.shape[0] > 600  # three columns of 400 pixels, two rows
+    image, truth, prediction = (sheet[:, left:left + 400] for left in (0, 400, 800))
+    assert abs(image - truth).mean() > 2 and abs(truth - prediction).mean() > 2
