@@ -30,7 +30,8 @@ class Bottleneck(NamedTuple):
 
     def kernel(self) -> Tensor:
         """P, each bottleneck token's kernel with the queries, shape (h, m, H, W)."""
-        return gaussian_kernel(self.tokens, self.queries.flatten(2).mT.contiguous()).unflatten(2, self.queries.shape[2:])
+        queries = self.queries.flatten(2).mT.contiguous()
+        return gaussian_kernel(self.tokens, queries).unflatten(2, self.queries.shape[2:])
 
 
 @torch.no_grad()

@@ -23,7 +23,8 @@ def write_report(runs: pd.DataFrame, out_dir: Path) -> Path:
         if len(chosen):
             each = ratios(chosen)
             each['model'] = each.model.map(_label) + ' : ' + each.rival.map(_label)
-            parts += [f'## {title}', cost_table(chosen), _wide(each.groupby(['model', *SIZE], sort=False).ratio.agg(_spread))]
+            ratio_table = _wide(each.groupby(['model', *SIZE], sort=False).ratio.agg(_spread))
+            parts += [f'## {title}', cost_table(chosen), ratio_table]
     notes = runs[runs.note.fillna('') != ''] if 'note' in runs else runs[:0]
     parts += [f'* {_label(run.model)}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples()]
     report = out_dir / 'benchmark.md'

@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of the configs beside what the papers print, and the papers' scores: ``python -m benchmarks.zoo``."""
+"""Parameters and FLOPs of the configs beside the papers', and the papers' scores: ``python -m benchmarks.zoo``."""
 import argparse
 import sys
 from pathlib import Path

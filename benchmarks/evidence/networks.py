@@ -43,7 +43,8 @@ NETWORKS = dict(
     **{f'xcit_p{patch_size}': _plain('XCiT', patch_size, dict(
         BLOCKS, type='mmpretrain.XCiT', patch_size=patch_size, layer_scale_init_value=1., tokens_norm=True,
         cls_attn_layers=0, out_type='featmap'), cls_attn_layers=2, out_indices=(-1, )) for patch_size in (16, 8)},
-    sima_deit=_plain('SimA-DeiT', 8, dict(type='mmsoft.SimADeiT', arch=BLOCKS, patch_size=8, img_size=128), img_size=64),
+    sima_deit=_plain('SimA-DeiT', 8, dict(
+        type='mmsoft.SimADeiT', arch=BLOCKS, patch_size=8, img_size=128), img_size=64),
     deit=_plain('DeiT', 8, dict(
         type='mmpretrain.VisionTransformer', patch_size=8, img_size=128, out_type='featmap', arch=dict(
             embed_dims=96, num_heads=4, num_layers=4, feedforward_channels=384)), img_size=64, out_indices=[3]),
@@ -90,7 +91,8 @@ _COMPARED: Dict[str, Dict[str, Tuple[str, Dict[str, Any]]]] = dict(
         xcit_efficient=('Efficient attention', dict(_attention('Efficient'), **_CLASS)),
         xcit_cosformer=('CosFormer', dict(_attention('CosFormer'), **_CLASS)),
         xcit_cosformer_2d=('CosFormer, 2-D re-weighting', dict(_attention('CosFormer', reweight=True), **_CLASS)),
-        **{f'sima_xcit_{name}': (title, dict(_attention('SimA', p=p), class_attention=dict(type='SimAClassAttention', p=p)))
+        **{f'sima_xcit_{name}': (title, dict(
+            _attention('SimA', p=p), class_attention=dict(type='SimAClassAttention', p=p)))
            for name, title, p in (('none', 'SimA without a norm', None), ('l2', 'SimA, l2 norm', 2))},
         sima_xcit_no_lpi=('SimA without local patch interaction', dict(lpi=False))),
 )

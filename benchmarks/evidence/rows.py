@@ -122,4 +122,5 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
 
 def runs(rows: Dict[str, Row], seed: int = 0) -> List[Run]:
     """The trainings that rows need, each once and after what it starts from."""
-    return list(dict.fromkeys(one for row in rows.values() for run in row.runs(seed) for one in (run.start, run) if one))
+    wanted = (run for row in rows.values() for run in row.runs(seed))
+    return list(dict.fromkeys(one for run in wanted for one in (run.start, run) if one))

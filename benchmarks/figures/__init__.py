@@ -1,4 +1,4 @@
-"""Figures of the papers, drawn again, each an image and the CSV table that it shows: ``python -m benchmarks.figures``."""
+"""Figures of the papers, drawn again, each an image and its CSV table: ``python -m benchmarks.figures``."""
 import argparse
 from pathlib import Path
 from types import ModuleType

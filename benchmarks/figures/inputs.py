@@ -84,7 +84,8 @@ def _scene(index: int, side: int) -> Image:
     largest = max(masks, key=np.sum, default=np.ones((side, side), bool))
     rows, columns = np.nonzero(largest)
     nearest = np.hypot(rows - rows.mean(), columns - columns.mean()).argmin()
-    return Image(f'scene {index}', scene.image[..., ::-1], ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side))
+    focus = ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side)
+    return Image(f'scene {index}', scene.image[..., ::-1], focus)
 
 
 def _read(path: Path, side: int) -> Image:
