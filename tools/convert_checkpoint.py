@@ -10,8 +10,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')
-    add('target', metavar='DST', nargs='?', help='file to write; .safetensors chooses that format; without it, the family, '
-        'sizes and attention of SRC are printed')
+    add('target', metavar='DST', help='file to write; .safetensors chooses that format')
     add('--to', choices=['mmsoft', 'published'], default='mmsoft', help='names to write (default: mmsoft)')
     add('--force', action='store_true', help='replace DST if it exists')
     print(convert_checkpoint(**vars(parser.parse_args())))

@@ -1,7 +1,6 @@
 """Reading a checkpoint without running anything in it, choosing its weights, and writing one without losing another."""
 import argparse
 import hashlib
-import json
 import pickle
 import re
 import tarfile
@@ -11,11 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Tuple, Union
 from urllib.parse import urlparse
 
 import numpy as np
-import safetensors
 import safetensors.torch
 import torch
 from filelock import FileLock
@@ -31,7 +29,6 @@ StateDict = Dict[str, Tensor]
 ENTRIES = ('state_dict_ema', 'state_dict', 'model', 'model_ema')
 
 _reading = Lock()  # torch's list of safe classes is one for all threads
-_peeked: Dict[tuple, dict] = {}  # the last file that was only looked at
 
 
 class CheckpointError(UsageError):
@@ -44,32 +41,27 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     Args:
         filename (str or Path): A file of ``torch.save``, a ``.safetensors`` file, or an http(s) address of one.
         map_location: See :func:`torch.load`.
-        peek (bool): For checks of a file that is loaded later: maps it into memory where it can, instead of reading
-            it, and keeps the result, which must not be changed, until the next file is read.
+        peek (bool): Maps the file into memory where it can, for checks that do not need all of it.
 
     Returns:
         dict: What the file holds. ``_metadata`` of a state dict is kept, and is a dict of dicts.
 
     Raises:
-        CheckpointError: If the file does not exist, is empty, damaged, no checkpoint, or holds other objects than
-            dense tensors, numbers, containers, an ``argparse.Namespace``, NumPy's arrays and numbers, and mmengine's
-            history of logged values; or if it claims to hold more than it does.
+        CheckpointError: If the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
+            holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace``, NumPy's arrays and
+            numbers, and mmengine's history of logged values.
     """
     path = _download(filename) if re.match('https?://', str(filename)) else Path(filename).expanduser()
     if not path.is_file():
         raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint.')
-    stat = path.stat()
-    version = (path.resolve(), stat.st_ino, stat.st_mtime_ns, stat.st_size)
-    if peek and version in _peeked:
-        return _peeked[version]
-    _peeked.clear()
     try:
-        checkpoint = (_read_safetensors if path.suffix == '.safetensors' else _read_torch)(path, map_location, peek)
-        _check_content(checkpoint, stat.st_size)
+        if path.suffix == '.safetensors':
+            checkpoint = safetensors.torch.load_file(path, map_location if isinstance(map_location, (str, torch.device)) else 'cpu')
+        else:
+            checkpoint = _read_torch(path, map_location, peek)
+        _check_content(checkpoint, path.stat().st_size)
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
-        raise CheckpointError(f'{filename} {_explain(path, error)}') from error
-    if peek:
-        _peeked[version] = checkpoint
+        raise CheckpointError(f'{filename} {_explain(error)}') from error
     return checkpoint
 
 
@@ -103,58 +95,36 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
     return state_dict, entry
 
 
-def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: str = 'state_dict',
-                     attention: Optional[Dict[str, str]] = None) -> None:
+def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: str = 'state_dict') -> None:
     """Writes tensors to a file that is there as a whole or not at all.
 
     Args:
         state_dict (dict[str, Tensor]): Tensors to write.
         filename (str or Path): A name that ends in ``.safetensors`` chooses that format, any other ``torch.save``.
         entry (str): Key of the state dict in a file of ``torch.save``.
-        attention (dict[str, str], optional): What the backbone attends with, see :func:`note_attention`.
 
     Raises:
         CheckpointError: If the file cannot be written.
     """
-    tensors = OrderedDict(
-        (name, t.detach().clone(memory_format=torch.contiguous_format)) for name, t in state_dict.items())
+    tensors = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in state_dict.items()}
     try:
         with atomic_write(filename) as file:
             if Path(filename).suffix == '.safetensors':
-                notes = dict(attention=json.dumps(attention)) if attention else {}
-                file.write(safetensors.torch.save(tensors, dict(format='pt', **notes)))
+                file.write(safetensors.torch.save(tensors, dict(format='pt')))
             else:
-                tensors._metadata = {'backbone': dict(attention=attention)} if attention else {}
                 torch.save({entry: tensors}, file)
     except OSError as error:
         raise CheckpointError(f'{filename} cannot be written ({error.strerror}); give another place.') from error
 
 
-def _read_safetensors(path: Path, map_location: Any, peek: bool) -> dict:
-    device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
-    tensors = OrderedDict(safetensors.torch.load_file(path, device=str(device)))
-    with safetensors.safe_open(path, 'pt') as file:
-        tensors._metadata = {'backbone': dict(attention=json.loads((file.metadata() or {}).get('attention', '{}')))}
-    return tensors
-
-
 def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
     with path.open('rb') as file:
         is_zip = file.read(4) == b'PK\x03\x04'
-    if is_zip:
-        with torch.serialization._open_zipfile_reader(str(path)) as reader:
-            if torch.serialization._is_torchscript_zip(reader):  # which torch before 2.6 would run (CVE-2025-32434)
-                raise CheckpointError('holds a TorchScript program, which could run code when it is loaded, so it is not '
-                                      'read; save the state dict of the model alone.')
-        with zipfile.ZipFile(path) as archive:
-            if any(entry.compress_type for entry in archive.infolist()):
-                raise CheckpointError('is packed, which no checkpoint is, and could fill the memory when it is unpacked, '
-                                      'so it is not read; save it with torch.save.')
-    elif tarfile.is_tarfile(path):
-        raise CheckpointError('is a tar archive, which torch wrote before 2018 and unpacks without checks, so it is not '
-                              'read; save it again with torch.save.')
-    safe = _safe_globals()
+    if _is_unsafe_archive(path, is_zip):
+        raise CheckpointError('holds a TorchScript program, is compressed or a tar archive, which could run code or fill '
+                              'the memory when it is loaded, so it is not read; save the state dict of the model alone.')
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
+    safe = _safe_globals()
     statistics = dict(HistoryBuffer()._statistics_methods)  # of the class, and a file can change it
     with _reading:
         try:
@@ -168,15 +138,24 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
             HistoryBuffer._statistics_methods.update(statistics)
 
 
+def _is_unsafe_archive(path: Path, is_zip: bool) -> bool:
+    """Whether torch before 2.6 would run the file (CVE-2025-32434), or unpack it without checks."""
+    if not is_zip:
+        return tarfile.is_tarfile(path)
+    with torch.serialization._open_zipfile_reader(str(path)) as reader, zipfile.ZipFile(path) as archive:
+        return torch.serialization._is_torchscript_zip(reader) or any(
+            entry.compress_type for entry in archive.infolist())
+
+
 def _check_content(content: Any, size: int) -> None:
     """Refuses tensors that are no weights or larger than the file, and removes what a pickle gave an OrderedDict.
 
     torch before 2.8 takes the length of a storage from the pickle, and would read past the end of the record.
     """
     if not isinstance(content, dict):
-        raise CheckpointError(f'holds a {type(content).__name__} where a checkpoint holds a dict of tensors; save the state '
-                              'dict of the model.')
-    seen, storages, left, total = set(), set(), [content], 0
+        raise CheckpointError(f'holds a {type(content).__name__} where a checkpoint holds a dict of tensors; save the '
+                              'state dict of the model.')
+    seen, claimed, left = set(), {}, [content]
     while left:
         node = left.pop()
         if isinstance(node, Tensor):
@@ -184,11 +163,8 @@ def _check_content(content: Any, size: int) -> None:
                 raise CheckpointError('holds a tensor that is sparse, quantized, nested or on no device; save dense '
                                       'weights.')
             storage = node.untyped_storage()
-            total += 0 if storage.data_ptr() in storages else storage.nbytes()
-            storages.add(storage.data_ptr())
-            if node.numel() * node.element_size() > storage.nbytes() or total > size:
-                raise CheckpointError('is damaged, or made to fill the memory: its tensors claim more bytes than the '
-                                      'file has; get it again from a place that you trust.')
+            claim = max(storage.nbytes(), node.numel() * node.element_size())  # an expanded tensor claims more
+            claimed[storage.data_ptr()] = max(claim, claimed.get(storage.data_ptr(), 0))
         elif isinstance(node, (dict, list, tuple)) and id(node) not in seen:
             seen.add(id(node))
             if isinstance(node, OrderedDict):  # a pickle can give it attributes, in place of methods too
@@ -197,6 +173,9 @@ def _check_content(content: Any, size: int) -> None:
                 if isinstance(metadata, dict) and all(isinstance(one, dict) for one in metadata.values()):
                     node._metadata = metadata
             left += list(node.values()) if isinstance(node, dict) else node
+    if sum(claimed.values()) > size:
+        raise CheckpointError('is damaged, or made to fill the memory: its tensors claim more bytes than the file has; '
+                              'get it again from a place that you trust.')
 
 
 @lru_cache(maxsize=None)
@@ -213,12 +192,12 @@ def _safe_globals() -> Dict[str, Any]:
 
     numbers = [type(np.dtype(kind)) for kind in '?bBhHiIlLqQefd']
     classes = [argparse.Namespace, HistoryBuffer, np.ndarray, np.dtype, *numbers]
-    safe = {f'{one.__module__}.{one.__qualname__}': one for one in classes}
     functions = {'builtins.getattr': lambda owner, name: HistoryBuffer._statistics_methods.get(name)}
     for core in ('numpy.core', 'numpy._core'):
         functions[f'{core}.multiarray._reconstruct'] = np.empty(0).__reduce__()[0]
         functions[f'{core}.multiarray.scalar'] = np.float64().__reduce__()[0]
-    return {**safe, **{path: renamed(path, call) for path, call in functions.items()}}
+    return {**{f'{one.__module__}.{one.__qualname__}': one for one in classes},
+            **{path: renamed(path, call) for path, call in functions.items()}}
 
 
 def _restricted_pickle(safe: Dict[str, Any]) -> SimpleNamespace:
@@ -237,28 +216,21 @@ def _restricted_pickle(safe: Dict[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(__name__='restricted', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
 
 
-def _explain(path: Path, error: Exception) -> str:
+def _explain(error: Exception) -> str:
     refused = re.search(r"(?:GLOBAL|class) '?([\w.]+)", str(error))
     if isinstance(error, CheckpointError):
         return str(error)
-    if isinstance(error, MemoryError):
-        return 'needs more memory than there is.'
-    if isinstance(error, PermissionError):
-        return 'may not be read; change its permissions.'
+    if isinstance(error, (MemoryError, PermissionError)):
+        return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).'
     if refused and isinstance(error, pickle.UnpicklingError):
         return (f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '
                 'the state dict of the model alone.')
-    with path.open('rb') as file:
-        start = file.read(2)
-    if not start:
-        return 'is empty; copy or download it again.'
-    if start in (b'PK', b'\x80\x02') or path.suffix == '.safetensors':
-        return 'is damaged or cut off; copy or download it again.'
-    return 'is not a checkpoint of torch or safetensors; check that it is the right file.'
+    return ('is empty, damaged or cut off, or not a checkpoint of torch or safetensors; check that it is the right file, '
+            'and get it again.')
 
 
 def _download(url: str) -> Path:
-    """Downloads into torch's cache, once for all processes of a machine; addresses with the same file name are kept apart."""
+    """Downloads into torch's cache, once for all processes; addresses with the same file name are kept apart."""
     digest = hashlib.sha256(url.encode()).hexdigest()[:8]
     path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
     path.parent.mkdir(parents=True, exist_ok=True)

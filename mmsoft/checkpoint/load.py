@@ -35,14 +35,10 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
         if not state_dict:
             raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out to find the '
                                   'backbone by itself.')
-    source = f'{filename} ({entry})' if entry else str(filename)
     family, ours = to_mmsoft(state_dict)
-    fitting, report = fit(backbone, without_prefix(ours), source, family)
+    fitting = fit(backbone, without_prefix(ours), f'{filename} ({entry})' if entry else str(filename), family)
     backbone.load_state_dict(fitting, strict=False)
-    print_log(report, logger='current')
-    arch = checkpoint.get('arch') or getattr(checkpoint.get('args'), 'model', '')
-    trained = _noted_attention(checkpoint, entry) or _published_attention(backbone, state_dict, str(arch))
-    warn_of_other_attention(backbone, trained, source)
+    warn_of_other_attention(backbone, _trained_attention(backbone, checkpoint, entry, state_dict))
 
 
 def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint: Optional[dict] = None) -> None:
@@ -61,17 +57,14 @@ def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint:
     own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)
-    differing = [name for name, tensor in own.items()
-                 if name not in loaded or not _fits(loaded[name], tensor, resized=name.endswith('pos_embed'))]
+    differing = [name for name, tensor in own.items() if name not in loaded or not (
+        _fits(loaded[name], tensor) or name.endswith('pos_embed'))]
     if len(differing) == len(own):
         raise CheckpointError(f'{filename} does not fit the config: no tensor in it has a name and a shape of the model; '
                               'check that it is the right file.')
     if differing and whole:
-        name = differing[0]
-        found = f'of {loaded[name].dtype} and shape {tuple(loaded[name].shape)}' if name in loaded else 'missing'
-        raise CheckpointError(f'{filename} does not fit the config: {name} is {found} there and of shape '
-                              f'{tuple(own[name].shape)} in the model; training leaves a config that fits in its work '
-                              'dir.')
+        raise CheckpointError(f'{filename} does not fit the config: {differing[0]} is missing there, or of another shape '
+                              f'than {tuple(own[differing[0]].shape)}; training leaves a config that fits in its work dir.')
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
@@ -95,59 +88,43 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
     if family is None and all(name in own or name.startswith('head.') for name in without_prefix(whole)):
         return  # a part of the classifier
     named = {name: tensor for name, tensor in whole.items() if name.startswith(BACKBONE)}
-    fitting, report = fit(backbone, without_prefix(named), entry or 'the checkpoint', family)
+    translated = not set(whole) <= set(state_dict)
+    fitting = fit(backbone, without_prefix(named), entry or 'the checkpoint', family, log=translated)
     whole.update((BACKBONE + name, tensor) for name, tensor in fitting.items())
-    if not set(whole) <= set(state_dict):
+    if translated:
+        warn_of_other_attention(backbone, _trained_attention(backbone, state_dict, entry, chosen))
         state_dict.clear()
-        print_log(report, logger='current')
-        warn_of_other_attention(backbone, _published_attention(backbone, chosen))
     state_dict.update(whole)
 
 
-def convert_checkpoint(source: Union[str, Path], target: Union[str, Path, None] = None, to: str = 'mmsoft',
-                       force: bool = False) -> str:
+def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], to: str = 'mmsoft', force: bool = False) -> str:
     """Writes the weights of a checkpoint, head included, under our names or the published ones, bit by bit.
 
     Args:
         source (str or Path): A published checkpoint, one of ours or one of mmengine's.
-        target (str or Path, optional): File to write; ``.safetensors`` chooses that format, any other name
-            ``torch.save``. Defaults to None: only say what ``source`` is.
+        target (str or Path): File to write; ``.safetensors`` chooses that format, any other name ``torch.save``.
         to (str): ``'mmsoft'`` or ``'published'``.
         force (bool): Replace ``target`` if it exists.
 
     Returns:
-        str: A sentence about what was written, or about the family, sizes and attention of ``source``.
+        str: A sentence about what was written.
 
     Raises:
         CheckpointError: If ``source`` cannot be used, or ``target`` cannot be written or must not be replaced.
     """
-    source, target = Path(source), Path(target) if target else None
-    if target and target.exists() and source.exists() and target.samefile(source):
-        raise CheckpointError(f'{target} is the checkpoint to convert itself; choose another name to write to.')
-    if target and (target.is_dir() or not target.parent.is_dir()):
-        raise CheckpointError(f'{target} cannot be written; give the name of a file in a folder that exists.')
-    if target and target.exists() and not force:
+    if Path(target).is_file() and not force:
         raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')
-    checkpoint = read_checkpoint(source)
-    state_dict, entry = select_state_dict(checkpoint, source)
-    family, converted = to_mmsoft(state_dict)
+    state_dict, entry = select_state_dict(read_checkpoint(source), source)
+    family, converted = (to_mmsoft if to == 'mmsoft' else to_published)(state_dict)
     if family is None:
         raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
-    attention = _noted_attention(checkpoint, entry)
-    origin = f'{entry or "the state dict"} of {source}'
-    if target is None:
-        names = 'published' if published_family(without_prefix(state_dict)) else 'our'
-        arch = ', '.join(f'{name}={sizes}' for name, sizes in _read_arch(without_prefix(converted)).items())
-        trained = ' and '.join(sorted({str(kind) for kind in attention.values()})) or 'an attention that it does not name'
-        return f'{origin}: {family.name} under {names} names, {arch}, trained with {trained}. {family.weights}.'
-    if to == 'published':
-        _, converted = to_published(converted)
-    write_checkpoint(converted, target, 'state_dict' if to == 'mmsoft' else family.entry, attention)
-    return (f'{target}: {len(converted)} tensors of {family.name} under {"published" if to == "published" else "our"} '
-            f'names, from {origin}')
+    write_checkpoint(converted, target, 'state_dict' if to == 'mmsoft' else family.entry)
+    names = 'our' if to == 'mmsoft' else 'published'
+    return (f'{target}: {len(converted)} tensors of {family.name} under {names} names, from {entry or "the state dict"} '
+            f'of {source}')
 
 
-def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family]) -> Tuple[StateDict, str]:
+def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family], log: bool = True) -> StateDict:
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
     Args:
@@ -155,18 +132,18 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
         state_dict (dict[str, Tensor]): Tensors by the backbone's names.
         filename (str): Where they come from, for messages.
         family (Family, optional): The family that they belong to, None for a network that is not ours.
+        log (bool): Whether to log what is loaded, resized, left out and missing.
 
     Returns:
-        tuple[dict[str, Tensor], str]: What the backbone can load, and a line on what is loaded, resized, left out and
-        missing.
+        dict[str, Tensor]: What the backbone can load.
 
     Raises:
         CheckpointError: If the tensors belong to another network, to another size of this one, or have other shapes.
     """
+    network = type(backbone).__name__
     if family is None or family.name != backbone.published:
         kind = f'a network of the family {family.name}' if family else 'another network'
-        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {type(backbone).__name__}; use a '
-                              f'checkpoint of {type(backbone).__name__}.')
+        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {network}; use a checkpoint of {network}.')
     _check_arch(backbone, state_dict, filename)
     own = backbone.state_dict()
     fitting, resized = {name: state_dict[name] for name in own if name in state_dict}, []
@@ -179,10 +156,11 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
             raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; build the backbone '
                                   'with the arguments that the file was made with.')
     missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
-    left_out = [name for name in state_dict if name not in own]
-    return fitting, (f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {type(backbone).__name__}; '
-                     f'resized: {", ".join(resized) or "none"}; left out: {_summary(left_out)}; '
-                     f'missing: {_summary(missing)}')
+    if log:
+        print_log(f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {network}; resized: '
+                  f'{", ".join(resized) or "none"}; left out: {_summary(name for name in state_dict if name not in own)}; '
+                  f'missing: {_summary(missing)}', logger='current')
+    return fitting
 
 
 def note_attention(backbone: nn.Module, state_dict: dict, prefix: str, local_metadata: dict) -> None:
@@ -193,40 +171,39 @@ def note_attention(backbone: nn.Module, state_dict: dict, prefix: str, local_met
     local_metadata['attention'] = _attention(backbone)
 
 
-def warn_of_other_attention(backbone: nn.Module, trained: Any, source: str = 'The checkpoint') -> None:
+def warn_of_other_attention(backbone: nn.Module, trained: Any) -> None:
     """Logs a warning if weights were trained with another attention than a backbone's.
 
     Args:
         backbone (nn.Module): The backbone.
         trained (dict[str, str]): What :func:`note_attention` has noted; anything else says nothing.
-        source (str): Where the weights come from, for the message.
     """
     trained = trained if isinstance(trained, dict) else {}
     differing = [(str(trained[name]), own) for name, own in _attention(backbone).items() if trained.get(name, own) != own]
     if differing:
         theirs, ours = (' and '.join(dict.fromkeys(kinds)) for kinds in zip(*differing))
-        print_log(f'{source} was trained with {theirs} and is loaded into {ours}: a start for training, no result yet.',
-                  logger='current', level=logging.WARNING)
+        print_log(f'The checkpoint was trained with {theirs} and is loaded into {ours}: a start for training, no result '
+                  'yet.', logger='current', level=logging.WARNING)
 
 
 def _attention(backbone: nn.Module) -> Dict[str, str]:
     return {name: module.kind for name, module in backbone.named_modules() if hasattr(module, 'kind')}
 
 
-def _noted_attention(checkpoint: dict, entry: str) -> Dict[str, str]:
+def _trained_attention(backbone: nn.Module, checkpoint: dict, entry: str, names: Iterable[str]) -> Dict[str, str]:
+    """What a checkpoint notes; of a published one, what its names and the ``arch`` of timm's trainer tell."""
     metadata = getattr(checkpoint[entry] if entry else checkpoint, '_metadata', {})
-    return next((one['attention'] for one in metadata.values() if isinstance(one.get('attention'), dict)), {})
-
-
-def _published_attention(backbone: nn.Module, names: Iterable[str], arch: str = '') -> Dict[str, str]:
-    """What published weights were trained with, as far as their names and the ``arch`` of timm's trainer tell."""
+    noted = [one['attention'] for one in metadata.values() if 'attention' in one]
     names = without_prefix(dict.fromkeys(names))
     family = published_family(names)
-    kind = family.attention if family else ''
-    if kind == 'XCA' and not any(name.endswith('attn.temperature') for name in names):
-        kind = ''
-    if family and family.name == 'soft' and arch.lower().startswith('soft'):
-        kind = f'SOFTAttention(norm={"norm" in arch.lower()})'
+    if noted or family is None:
+        return noted[0] if noted else {}
+    kind = family.attention
+    if kind == 'XCA' and 'blocks.0.attn.temperature' not in names:  # SimA's, which has XCiT's other names
+        return {}
+    arch = str(checkpoint.get('arch') or getattr(checkpoint.get('args'), 'model', '')).lower()
+    if family.name == 'soft' and arch.startswith('soft'):
+        kind = f'SOFTAttention(norm={"norm" in arch})'
     return {next(iter(_attention(backbone))): kind} if kind else {}
 
 
@@ -242,31 +219,26 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
         differences = ' and '.join(f'{name} {found[name]} where the backbone has {arch[name]}' for name in differing)
         named = [repr(name) for name, sizes in backbone.arch_settings.items() if found.items() <= sizes.items()]
         entries = ', '.join(f'{name}={found.get(name, arch[name])}' for name in next(iter(backbone.arch_settings.values())))
-        heads = ', with the num_heads of its authors,' if 'embed_dims' in differing and not named else ''
-        raise CheckpointError(f'{filename} has {differences}; write arch={(named or [f"dict({entries})"])[0]}{heads} to use '
-                              'it.')
+        raise CheckpointError(f'{filename} has {differences}; write arch={(named or [f"dict({entries})"])[0]} to use it.')
 
 
 def _read_arch(state_dict: StateDict) -> Dict[str, Union[int, List[int]]]:
-    """What a state dict tells of ``arch``: embed_dims and depths, or depth and patch_size, without stages whose first is lost."""
-    blocks: Dict[str, Dict[int, int]] = {}
-    for name, tensor in state_dict.items():
-        match = re.fullmatch(r'(?:stages\.(\d+)\.)?blocks\.(\d+)\.(norm1\.weight|.*)', name)
-        if match:
-            block = blocks.setdefault(match[1] or '', {})
-            block[int(match[2])] = tensor.numel() if match[3] == 'norm1.weight' else block.get(int(match[2]), 0)
-    dims = [block.get(0, 0) for _, block in sorted(blocks.items())]
-    depths = [len(block) for _, block in sorted(blocks.items())]
-    if not all(dims) or not dims:
+    """What a state dict tells of ``arch``: embed_dims and depths, or depth and patch_size."""
+    blocks = re.findall(r'^(?:stages\.(\d+)\.)?blocks\.(\d+)\.', '\n'.join(state_dict), re.M)
+    stages = sorted({stage for stage, _ in blocks})
+    first = [state_dict.get(f'{stage and f"stages.{stage}."}blocks.0.norm1.weight') for stage in stages]
+    if not blocks or any(norm is None for norm in first):
         return dict(lost=True)
-    if '' not in blocks:
+    dims = [norm.numel() for norm in first]
+    depths = [len({block for of, block in blocks if of == stage}) for stage in stages]
+    if stages != ['']:
         return dict(embed_dims=dims, depths=depths)
     convs = len({name.split('.')[2] for name in state_dict if name.startswith('patch_embed.convs.')})
     return dict(embed_dims=dims[0], depth=depths[0], **({'patch_size': 2**convs} if convs else {}))
 
 
-def _fits(theirs: Tensor, ours: Tensor, resized: bool = False) -> bool:
-    return theirs.is_floating_point() == ours.is_floating_point() and (resized or theirs.shape == ours.shape)
+def _fits(theirs: Tensor, ours: Tensor) -> bool:
+    return theirs.is_floating_point() == ours.is_floating_point() and theirs.shape == ours.shape
 
 
 def _resize(theirs: Tensor, ours: Tensor, mode: str) -> Tuple[Tensor, str]:

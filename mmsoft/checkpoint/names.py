@@ -25,14 +25,14 @@ class Family:
     ``head.fc`` in mmpretrain. Names without a rule pass through unchanged.
 
     Args:
-        name (str): What a backbone calls the family in :attr:`BaseBackbone.published`.
+        name (str): :attr:`BaseBackbone.published` of its backbone.
         signature (tuple[str]): Published names that together occur only in this family, in all its sizes.
         own_signature (tuple[str]): Our names, likewise; none of an attention, which can be exchanged.
         rules (Sequence[tuple]): Pairs (published module, our module); ``*`` stands for one number. Where we fuse
             several linear maps, the published side is a dict of modules and the shares of their output rows. If two
             rules have the same module of ours, the first gives the published name.
         attention (str): Attention that published files were trained with, '' if they do not tell.
-        weights (str): Where to get weights, in a sentence.
+        weights (str): Where to get weights.
         entry (str): Key of the state dict in the authors' files.
         resize (str): Interpolation that the authors resize position embeddings with.
     """
@@ -52,12 +52,13 @@ class Family:
         Raises:
             CheckpointError: If a part of a fused tensor is missing or does not fit the others.
         """
-        parts: Dict[str, Dict[int, Tensor]] = {}
-        counts: Dict[str, int] = {}
+        parts: Dict[Tuple[str, int], Dict[int, Tensor]] = {}
         for name, tensor in state_dict.items():
-            ours, part, counts[ours] = self._find(name)
-            parts.setdefault(ours, {})[part] = tensor
-        return {name: _join(name, [found.get(i) for i in range(counts[name])]) for name, found in parts.items()}
+            found = ((_rename(name, theirs, ours), part, len(modules)) for modules, ours in self._table
+                     for part, theirs in enumerate(modules))
+            ours, part, count = next((one for one in found if one[0]), (name, 0, 1))
+            parts.setdefault((ours, count), {})[part] = tensor
+        return {name: _join(name, [found.get(i) for i in range(count)]) for (name, count), found in parts.items()}
 
     def to_published(self, state_dict: StateDict) -> StateDict:
         """Our names, ``backbone.`` in front, to the published ones: the inverse of :meth:`to_mmsoft`, bit by bit."""
@@ -71,15 +72,6 @@ class Family:
             else:
                 published[name] = tensor
         return published
-
-    def _find(self, name: str) -> Tuple[str, int, int]:
-        """Our name of a published tensor, which part of ours it is, and of how many."""
-        for modules, ours in self._table:
-            for part, theirs in enumerate(modules):
-                renamed = _rename(name, theirs, ours)
-                if renamed:
-                    return renamed, part, len(modules)
-        return name, 0, 1
 
     @cached_property
     def _table(self) -> List[Tuple[Mapping[str, int], str]]:
@@ -139,8 +131,7 @@ SOFT = Family(
         ('norm', 'norm'),
     ],
     attention='',
-    weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny (Tiny and Tiny_cuda, with the same names) and of '
-    'SOFT-Norm-Tiny, -Small, -Medium and -Large; there are none of Huge and none of detectors',
+    weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny and of SOFT-Norm-Tiny, -Small, -Medium and -Large',
     entry='state_dict')
 
 SIMA_XCIT = Family(
@@ -160,8 +151,7 @@ SIMA_XCIT = Family(
         ({f'cls_attn_blocks.*.attn.{x}': 1 for x in 'qkv'}, 'cls_blocks.*.attn.qkv'),
     ],
     attention='XCA',
-    weights="SimA's authors published no weights; start from XCiT's, which fit but for the attention "
-    '(github.com/facebookresearch/xcit has xcit_small_12_p16_224.pth, for example; timm xcit_small_12_p16_224)')
+    weights="SimA's authors published no weights; start from XCiT's (github.com/facebookresearch/xcit)")
 
 SIMA_DEIT = Family(
     name='sima_deit',
@@ -175,9 +165,7 @@ SIMA_DEIT = Family(
         ('norm', 'norm'),
     ],
     attention='SoftmaxAttention',
-    weights="SimA's authors published no weights; start from DeiT's, which fit but for the attention "
-    '(github.com/facebookresearch/deit has deit_small_patch16_224-cd65a155.pth, for example; timm '
-    'deit_small_patch16_224)',
+    weights="SimA's authors published no weights; start from DeiT's (github.com/facebookresearch/deit)",
     resize='bicubic')
 
 SIMA_CVT = Family(
@@ -192,8 +180,7 @@ SIMA_CVT = Family(
         ('norm', 'norm'),
     ],
     attention='SoftmaxAttention',
-    weights="SimA's authors published no weights; start from CvT's, which fit but for the attention "
-    '(github.com/microsoft/CvT has CvT-13-224x224-IN-1k.pth, for example)')
+    weights="SimA's authors published no weights; start from CvT's (github.com/microsoft/CvT)")
 
 FAMILIES: Dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
 """Every family of networks whose published checkpoints are understood, by name."""

@@ -51,11 +51,7 @@ class BFloat16OptimWrapper(OptimWrapper):
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Lets the model extract its features in bfloat16 inside.
-
-        Raises:
-            UsageError: If it has no part named ``backbone`` or ``neck``.
-        """
+        """Lets the model extract features in bfloat16 inside; UsageError if it has neither backbone nor neck."""
         parts = _feature_extractors(model.module if is_model_wrapper(model) else model)
         if not parts:
             raise UsageError(f'--amp computes backbones and necks in bfloat16, and {type(model).__name__} has none; '

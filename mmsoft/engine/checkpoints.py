@@ -5,17 +5,15 @@ from typing import List, Optional, Tuple, Union
 
 import numpy as np
 import torch
-from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.logging import HistoryBuffer, print_log
+from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 from mmengine.utils import apply_to
 
-from mmsoft.checkpoint import CheckpointError, read_checkpoint
 from mmsoft.registry import HOOKS
 from mmsoft.utils import UsageError
-from mmsoft.utils.files import atomic_write, remove_partial
+from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
 
@@ -27,19 +25,14 @@ class WholeFiles(LocalBackend):
     mmengine removes the oldest checkpoint before it writes the newest. If only one is kept, there is none in between.
 
     Args:
-        outdated (list[str]): The files to remove after the next one is written, which :meth:`remove` appends to. It
-            belongs to one hook of one run: mmengine makes a backend for each file.
+        outdated (list[str]): Files to remove then, of one hook of one run: mmengine makes a backend for each file.
     """
 
     def __init__(self, outdated: List[str]) -> None:
         self.outdated = outdated
 
     def put(self, obj: bytes, filepath: Union[str, Path]) -> None:
-        """Writes a file, as a whole or not at all.
-
-        Raises:
-            UsageError: If it cannot be written.
-        """
+        """Writes a file, as a whole or not at all; UsageError if it cannot be written."""
         try:
             Path(filepath).parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(filepath) as file:
@@ -58,33 +51,22 @@ class WholeFiles(LocalBackend):
 
 
 def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
-    """The newest whole checkpoint of a training, by the number in its name; logs which ones are damaged.
+    """The newest checkpoint of a training, by the number in its name; None if there is none.
+
+    ``last_checkpoint`` only tells the prefix of the name and CheckpointHook's ``out_dir``, since it is written later.
 
     Args:
-        work_dir: The training's work directory. In distributed training the first process should look for all.
-
-    Returns:
-        Its path, or None if there is none.
+        work_dir: The training's work directory.
     """
-    work_dir = Path(work_dir)
-    record = work_dir / 'last_checkpoint'
-    last = Path(record.read_text().strip() if record.is_file() else '')
+    record = Path(work_dir, 'last_checkpoint')
+    last = Path(work_dir, record.read_text().strip() if record.is_file() else '-')
 
-    def numbered(folder: Path) -> List[Path]:
-        return [path for path in folder.glob('*.pth') if re.fullmatch(r'(?!best_).*\d', path.stem)]
+    def numbered(folder: Union[str, Path]) -> List[Tuple[bool, int, str]]:
+        named = ((re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in Path(folder).glob('*.pth'))
+        return [(last.stem.startswith(match[1]), int(match[2]), str(path)) for match, path in named if match]
 
-    def age(path: Path) -> Tuple[bool, int]:
-        prefix, number = re.fullmatch(r'(.*?)(\d+)', path.stem).groups()
-        return last.stem.startswith(prefix), int(number)
-
-    found = numbered(work_dir) or numbered(last.parent)  # CheckpointHook's out_dir may be elsewhere
-    for path in sorted(found, key=age, reverse=True):
-        try:
-            if {'meta', 'state_dict', 'optimizer'} <= read_checkpoint(path, peek=True).keys():
-                return str(path)
-        except CheckpointError as error:
-            print_log(f'{error} Training continues from the one before, if there is one.', 'current')
-    return None
+    found = numbered(work_dir) or numbered(last.parent)
+    return max(found)[2] if found else None
 
 
 @HOOKS.register_module()
@@ -119,10 +101,3 @@ class WholeCheckpointsHook(Hook):
             if isinstance(logged, dict):
                 values = [tensor.cpu().numpy() for tensor in logged['values']]
                 checkpoint['message_hub']['log_scalars'][name] = HistoryBuffer(*values, logged['max_length'])
-
-    def before_train(self, runner: Runner) -> None:
-        """Removes what a killed training had begun to write."""
-        if is_main_process():
-            out_dirs = [hook.out_dir for hook in runner.hooks if isinstance(hook, CheckpointHook) and hook.out_dir]
-            for folder in {runner.work_dir, *(Path(one, Path(runner.work_dir).name) for one in out_dirs)}:
-                remove_partial(folder)

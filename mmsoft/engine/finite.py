@@ -20,17 +20,12 @@ class FiniteTrainingHook(Hook):
 
     priority = 'HIGH'
 
-    def after_train_iter(self,
-                         runner: Runner,
-                         batch_idx: int,
-                         data_batch: Any = None,
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: Optional[dict] = None) -> None:
         """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
 
-        Processes of distributed training tell each other, by one number, so that all of them end.
-
         Raises:
-            UsageError: If it is not finite; says which part of it, in which iteration and for which images.
+            UsageError: In all processes, if that of one is not finite; says which part of it, when and for which images.
         """
         losses = {name: torch.as_tensor(value) for name, value in (outputs or {}).items() if 'loss' in name}
         finite = bool(losses.get('loss', torch.zeros(())).isfinite().all())
@@ -47,11 +42,7 @@ class FiniteTrainingHook(Hook):
         raise UsageError(f'{", ".join(wrong)} {where}, on {", ".join(images)}; {REMEDY}.')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Looks at the weights.
-
-        Raises:
-            UsageError: If some are not finite.
-        """
+        """Looks at the weights; UsageError if some are not finite."""
         for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
             if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
                 raise UsageError(f'{name} contains NaN or infinity after iteration {runner.iter + 1}, and no '

@@ -11,14 +11,13 @@ from mmsoft.registry import OPTIM_WRAPPER_CONSTRUCTORS
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """mmengine's constructor, with learning rates that decay from the heads down to the stem.
 
-    mmpretrain's constructor asks the whole model for ``get_layer_depth``, which only its classifiers have, and those of
-    mmdet and mmseg know the layers of a few backbones by name; this one asks the backbone, in every host. All other
-    options of ``paramwise_cfg`` are mmengine's, and ``layer_decay_rate`` multiplies whatever rate they give.
+    mmpretrain's constructor works for its classifiers alone, and those of mmdet and mmseg know a few backbones by name;
+    this one asks the backbone for ``get_layer_depth``.
 
     Args:
         optim_wrapper_cfg (dict): As for mmengine's constructor.
         paramwise_cfg (dict): As for mmengine's constructor, and ``layer_decay_rate`` (float): the factor from one
-            layer to the one before. Defaults to 1.
+            layer to the one before, on top of whatever rate the others give. Defaults to 1.
 
     Example:
         >>> optim_wrapper = dict(

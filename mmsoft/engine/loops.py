@@ -1,12 +1,10 @@
 """Training loops whose iterations know their random states: a resumed training equals an uninterrupted one.
 
-mmengine's checkpoints hold neither random states nor the place in the data. A resumed training sees other crops, drops
-other branches, starts an interrupted epoch again, shuffles differently if the config has no seed, and an
-iteration-based one loads everything again that it was trained on. With these loops the random states of each iteration
-and each sample follow from the seed and their numbers, and training continues with its next sample. The result equals
-that of an uninterrupted or a repeated training to the bit, with any number of workers, if the device computes
-reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The number of processes and the batch size must stay.
-Gradients that are being accumulated over several iterations are not kept.
+mmengine's checkpoints hold neither random states nor the place in the data. With these loops the random states of each
+iteration and each sample follow from the seed and their numbers, and training continues with its next sample. The
+result equals that of an uninterrupted or a repeated training to the bit, with any number of workers, if the device
+computes reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The number of processes and the batch size
+must stay. Gradients that are being accumulated over several iterations are not kept.
 """
 import logging
 from itertools import chain, repeat
@@ -22,18 +20,18 @@ from mmsoft.registry import LOOPS, RUNNERS
 from .samples import OF_ITERATION, NamedSamples, NumberedBatches, set_random_states
 
 
-def _numbered(runner: MMRunner, config: dict, skip_broken: bool, endless: bool) -> DataLoader:
-    """The loader of a config, with :class:`NamedSamples` in :class:`NumberedBatches`."""
-    if not isinstance(config, dict):
-        raise TypeError(f"mmsoft's training loops need train_dataloader as a dict; got {type(config).__name__}")
-    config = dict(config, dataset=dict(type=NamedSamples, dataset=config['dataset'], skip_broken=skip_broken))
-    batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
-    config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=endless)
-    return runner.build_dataloader(config, seed=runner.seed)
-
-
 class _Resumable:
     """What the loops have in common."""
+
+    @staticmethod
+    def build(runner: MMRunner, config: dict, endless: bool) -> DataLoader:
+        """The loader of a config, with its samples in :class:`NumberedBatches`."""
+        if not isinstance(config, dict):
+            raise TypeError(f"mmsoft's training loops need train_dataloader as a dict; got {type(config).__name__}")
+        config = dict(config)
+        batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
+        config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=endless)
+        return Runner.build_dataloader(config, seed=runner.seed)
 
     def run(self) -> Any:
         """Trains, from where the checkpoint ended if there is one."""
@@ -45,6 +43,11 @@ class _Resumable:
         self.batches.first, self.batches.trained = self.iter, self._trained()
         return super().run()
 
+    def run_iter(self, *args) -> None:
+        """Trains on a batch."""
+        set_random_states(*self.key, self.iter)
+        super().run_iter(*args)
+
 
 @LOOPS.register_module()
 class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
@@ -53,16 +56,14 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
     Args:
         runner (Runner): The runner.
         dataloader (dict): Config of the loader.
-        skip_broken (bool): Whether to warn of a sample that cannot be loaded and take another one instead. Defaults to
-            False: training ends, and says which it is.
         **kwargs: Those of mmengine's loop.
 
     Example:
         >>> train_cfg = dict(type='mmsoft.EpochBasedTrainLoop', max_epochs=12)
     """
 
-    def __init__(self, runner: MMRunner, dataloader: dict, skip_broken: bool = False, **kwargs) -> None:
-        super().__init__(runner, _numbered(runner, dataloader, skip_broken, endless=False), **kwargs)
+    def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
+        super().__init__(runner, self.build(runner, dataloader, endless=False), **kwargs)
 
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
@@ -72,7 +73,6 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
         """Trains on a batch."""
-        set_random_states(*self.key, self.iter)
         super().run_iter(idx + self.batches.trained, data_batch)
 
     def _trained(self) -> int:
@@ -89,8 +89,8 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
     """mmengine's loop, resumed to the bit and at once; see :class:`EpochBasedTrainLoop` for the arguments."""
 
-    def __init__(self, runner: MMRunner, dataloader: dict, skip_broken: bool = False, **kwargs) -> None:
-        loader = _numbered(runner, dataloader, skip_broken, endless=True)
+    def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
+        loader = self.build(runner, dataloader, endless=True)
         super().__init__(runner, _Resumed(loader), **kwargs)  # which starts no workers before we know where to begin
         self.dataloader = loader
 
@@ -99,11 +99,6 @@ class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
         self.dataloader_iterator = _Resumed(self.dataloader, self.iter)
         self.fast_forward_on_resume = False  # in onedl-mmengine, where True leaves the trained batches in
         return super().run()
-
-    def run_iter(self, data_batch: Any) -> None:
-        """Trains on a batch."""
-        set_random_states(*self.key, self.iter)
-        super().run_iter(data_batch)
 
     def _trained(self) -> int:
         return self.iter
@@ -129,9 +124,7 @@ class _Resumed:
 
 @RUNNERS.register_module()
 class Runner(MMRunner):
-    """mmengine's runner with the loops of this module, however ``train_cfg`` asks for mmengine's.
-
-    In evaluation, too, a sample that cannot be loaded is named.
+    """mmengine's runner with the loops of this module for mmengine's, and with :class:`NamedSamples` in all loaders.
 
     Example:
         >>> runner_type = 'mmsoft.Runner'
@@ -146,11 +139,8 @@ class Runner(MMRunner):
         return super().build_train_loop(loop)
 
     @staticmethod
-    def build_dataloader(dataloader: Union[DataLoader, dict],
-                         seed: Optional[int] = None,
-                         diff_rank_seed: bool = False) -> DataLoader:
+    def build_dataloader(dataloader: Union[DataLoader, dict], seed: Optional[int] = None, **kwargs) -> DataLoader:
         """See mmengine's runner."""
-        given = dataloader.get('dataset') if isinstance(dataloader, dict) else None
-        if isinstance(given, dict) and given.get('type') is not NamedSamples:
-            dataloader = dict(dataloader, dataset=dict(type=NamedSamples, dataset=given))
-        return MMRunner.build_dataloader(dataloader, seed, diff_rank_seed)
+        if isinstance(dataloader, dict):
+            dataloader = dict(dataloader, dataset=dict(type=NamedSamples, dataset=dataloader['dataset']))
+        return MMRunner.build_dataloader(dataloader, seed, **kwargs)

@@ -1,5 +1,4 @@
 """Samples with random states of their own, and the batches that say which."""
-import logging
 import random
 from itertools import count, islice
 from typing import Any, Iterator, List, Tuple, Union
@@ -7,17 +6,14 @@ from typing import Any, Iterator, List, Tuple, Union
 import numpy as np
 import torch
 from mmengine.dist import get_dist_info
-from mmengine.logging import print_log
 from mmengine.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 Key = Tuple[int, ...]
 OF_ITERATION, OF_SAMPLE = range(2)
 """What random states are for: the second number of their keys, behind the seed."""
-TRIES = 10
-"""How many broken samples in a row are skipped; after more, something other than an image is broken."""
 
 
 def set_random_states(*key: int) -> None:
@@ -40,12 +36,10 @@ class NamedSamples(Dataset):
 
     Args:
         dataset (dict or Dataset): The data set inside, or its config.
-        skip_broken (bool): Whether to warn of a sample that cannot be loaded, and take a random other one.
     """
 
-    def __init__(self, dataset: Union[dict, Dataset], skip_broken: bool = False) -> None:
-        built = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
-        vars(self).update(dataset=built, skip_broken=skip_broken)
+    def __init__(self, dataset: Union[dict, Dataset]) -> None:
+        vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -67,24 +61,14 @@ class NamedSamples(Dataset):
         if isinstance(index, tuple):
             key, index = index
             set_random_states(*key)
-        for tries_left in reversed(range(TRIES if self.skip_broken else 1)):
-            try:
-                return self.dataset[index]
-            except Exception as error:  # whatever a pipeline makes of what it finds
-                reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-                broken = BrokenSample(f'{self._name(index)} cannot be loaded ({reason}); fix it, take it out of the '
-                                      'annotations, or train with train_cfg.skip_broken=True.')
-                if not tries_left:
-                    raise broken from error
-            print_log(f'{broken} Another sample takes its place.', 'current', logging.WARNING)
-            index = np.random.randint(len(self))
-
-    def _name(self, index: int) -> str:
         try:
-            info = self.dataset.get_data_info(index)
-            return str(info.get('img_path') or info)
-        except Exception:
-            return f'Sample {index} of {type(self.dataset).__name__}'
+            return self.dataset[index]
+        except Exception as error:  # whatever a pipeline makes of what it finds
+            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+            info = self.dataset.get_data_info(index) if hasattr(self.dataset, 'get_data_info') else {}
+            name = info.get('img_path') or f'Sample {index} of {type(self.dataset).__name__}'
+            raise BrokenSample(
+                f'{name} cannot be loaded ({reason}); fix it, or take it out of the annotations.') from error
 
 
 class NumberedBatches:

@@ -84,12 +84,12 @@ BAD = {
                             r'holds a Python object \(builtins\.eval\)'),
     'whole model': (lambda path: saved(path, torch.nn.Linear(2, 2)), r'holds a Python object \(torch\.nn.*Linear\)'),
     'numpy of objects': (lambda path: saved(path, {'a': np.array([print])}), 'holds a Python object'),
-    'packed': (lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED), 'is packed, which no'),
+    'packed': (lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED), 'is compressed or a tar archive, which could'),
     'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'its tensors claim more bytes'),
     'longer than its record': (lambda path: repacked(
         saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')), 'its tensors claim more bytes'),
     'bytes by number': (lambda path: saved(path, {'a': Smuggled(bytearray, 10**15)}), 'needs more memory than there is'),
-    'tar': (lambda path: tarred(path), 'is a tar archive, which torch wrote before 2018'),
+    'tar': (lambda path: tarred(path), 'is compressed or a tar archive, which could'),
     'no weights: on no device': (lambda path: saved(path, {'a': torch.zeros(9, device='meta')}), 'sparse, quantized, nested or on no device'),
     'opcodes': (lambda path: written(path, pickle.dumps({}, 4)), 'not a checkpoint of torch'),
     'list': (lambda path: saved(path, [torch.zeros(2)]), 'holds a list where'),
@@ -116,7 +116,7 @@ def test_programs_are_refused_before_torch_sees_them(tmp_path, torch_version, mo
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path))
     seen = []
     monkeypatch.setattr(torch.jit, 'load', lambda *args, **kwargs: seen.append(args))
-    with pytest.raises(CheckpointError, match='x.pth holds a TorchScript program, which could run code'):
+    with pytest.raises(CheckpointError, match='x.pth holds a TorchScript program, .* which could run code'):
         read_checkpoint(path)
     assert not seen
     if tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
-from mmsoft.engine import samples
 from mmsoft.engine.samples import BrokenSample, NamedSamples, NumberedBatches, set_random_states
 
 
@@ -33,8 +32,8 @@ def numbered(**options):
         'endless': False, **options})
 
 
-def load(broken, workers=0, skip_broken=False):
-    dataset = NamedSamples(Images(broken), skip_broken)
+def load(broken, workers=0):
+    dataset = NamedSamples(Images(broken))
     return torch.cat(list(DataLoader(dataset, batch_sampler=numbered(), num_workers=workers)))
 
 
@@ -44,7 +43,6 @@ def test_it_is_named(workers):
         load([4], workers)
     said = str(caught.value)
     assert said.startswith('4.jpg cannot be loaded (OSError: cut off); fix it') and '\n' not in said
-    assert 'skip_broken' in said
 
 
 def test_evaluation():
@@ -52,21 +50,6 @@ def test_evaluation():
     with pytest.raises(BrokenSample, match=r'^4\.jpg cannot be loaded'):
         for batch, expected in zip(loader, [range(4), ()]):
             assert batch.floor().tolist() == list(expected)
-
-
-def test_another_takes_its_place_and_changes_no_other(monkeypatch):
-    said = []
-    monkeypatch.setattr(samples, 'print_log', lambda message, *_: said.append(message))
-    whole, replaced = load([]), load([4], skip_broken=True)
-    assert whole[4].floor() == 4 and replaced[4].floor() != 4
-    rest = [0, 1, 2, 3, 5, 6, 7, 8, 9]
-    assert torch.equal(whole[rest], replaced[rest])
-    assert len(said) == 1 and said[0].startswith('4.jpg cannot be loaded (OSError: cut off); fix it')
-
-
-def test_there_is_an_end_to_it():
-    with pytest.raises(BrokenSample, match='cannot be loaded'):
-        load(range(10), skip_broken=True)
 
 
 def test_the_data_set_inside_is_reached():

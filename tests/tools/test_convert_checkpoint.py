@@ -78,18 +78,11 @@ def test_nothing_is_replaced_without_force(run, tmp_path, source):
 
 
 COMPLAINTS = {
-    'itself': (lambda folder, source: (source, source, '--force'), 'is the checkpoint to convert itself'),
-    'itself, linked': (lambda folder, source: (source, link(folder / 'x.pth', source), '--force'), 'convert itself'),
-    'no folder': (lambda folder, source: (source, folder / 'a/x.pth'), 'in a folder that exists'),
-    'a folder': (lambda folder, source: (source, folder, '--force'), 'give the name of a file'),
+    'no folder': (lambda folder, source: (source, folder / 'a/x.pth'), 'cannot be written'),
+    'a folder': (lambda folder, source: (source, folder, '--force'), 'cannot be written'),
     'no source': (lambda folder, source: (folder / 'x.pth', folder / 'y.pth'), 'x.pth is not a file'),
     'resnet': (lambda folder, source: (resnet(folder / 'x.pth'), folder / 'y.pth'), 'another network'),
 }
-
-
-def link(path, target):
-    path.symlink_to(target)
-    return path
 
 
 def resnet(path):

@@ -166,18 +166,13 @@ def test_one_poisoned_picture(trial, task, tmp_path):
         assert all(tensor.isfinite().all() for tensor in torch.load(path, weights_only=False)['state_dict'].values())
 
 
-@pytest.mark.parametrize('skip', [False, True], ids=['named', 'skipped'])
-def test_one_broken_picture(trial, skip, tmp_path, monkeypatch, capfd):
-    """A broken picture: training ends with its name, or warns and goes on if the config says so."""
+def test_one_broken_picture(trial, tmp_path, monkeypatch):
+    """A broken picture: training ends with its name."""
     victim = Path('data/shapes/images/training/000007.jpg')
     whole = victim.read_bytes()
     monkeypatch.setattr(launch, 'ensure_shapes', lambda: victim.write_bytes(b'no picture'))
     try:
-        if skip:
-            train('detector', tmp_path, **{'train_cfg.skip_broken': True})
-            assert '000007.jpg cannot be loaded' in capfd.readouterr().out
-        else:
-            with pytest.raises(BrokenSample, match='000007.jpg cannot be loaded .*fix it'):
-                train('detector', tmp_path, **{'train_dataloader.num_workers': 1})
+        with pytest.raises(BrokenSample, match='000007.jpg cannot be loaded .*fix it'):
+            train('detector', tmp_path, **{'train_dataloader.num_workers': 1})
     finally:
         victim.write_bytes(whole)

@@ -1,10 +1,10 @@
-"""Files are whole or not there, and nobody touches another writer's."""
+"""Files are whole or not there."""
 import os
 import stat
 
 import pytest
 
-from mmsoft.utils.files import atomic_write, remove_partial
+from mmsoft.utils.files import atomic_write
 
 
 def test_the_old_one_stays_until_the_new_one_is_whole(tmp_path):
@@ -20,19 +20,6 @@ def test_the_old_one_stays_until_the_new_one_is_whole(tmp_path):
     assert path.read_bytes() == b'new' and os.listdir(tmp_path) == ['file']
 
 
-def test_process_ids_repeat(tmp_path, monkeypatch):
-    """In containers, where a killed process leaves its file, and between threads."""
-    monkeypatch.setattr(os, 'getpid', lambda: 17)
-    path = tmp_path / 'file'
-    (tmp_path / '.file.17.partial').write_bytes(b'left')
-    with atomic_write(path) as one:
-        one.write(b'one')
-        with atomic_write(path) as other:
-            other.write(b'other')
-        assert path.read_bytes() == b'other'
-    assert path.read_bytes() == b'one' and (tmp_path / '.file.17.partial').read_bytes() == b'left'
-
-
 def test_permissions_are_those_of_other_files(tmp_path):
     before = os.umask(0o027)
     try:
@@ -43,13 +30,8 @@ def test_permissions_are_those_of_other_files(tmp_path):
     assert stat.S_IMODE((tmp_path / 'file').stat().st_mode) == 0o640
 
 
-def test_only_what_nobody_writes_is_removed(tmp_path):
-    pytest.importorskip('fcntl')
-    (tmp_path / '.file.0123456789abcdef.partial').write_bytes(b'left')
-    (tmp_path / 'file.partial').touch()
+def test_what_a_killed_process_left_is_replaced(tmp_path):
+    (tmp_path / '.file.partial').write_bytes(b'much longer than what is written now')
     with atomic_write(tmp_path / 'file') as file:
-        file.write(b'whole')
-        remove_partial(tmp_path)
-        assert len(list(tmp_path.glob('.*.partial'))) == 1
-    assert sorted(os.listdir(tmp_path)) == ['file', 'file.partial']
-    assert (tmp_path / 'file').read_bytes() == b'whole'
+        file.write(b'new')
+    assert (tmp_path / 'file').read_bytes() == b'new' and os.listdir(tmp_path) == ['file']
