@@ -1,7 +1,4 @@
-"""The OpenMMLab libraries: which versions fit, and one clear sentence if one does not.
-
-Versions are read from the installed metadata, so that no library is imported to be checked.
-"""
+"""Which versions of the OpenMMLab libraries fit, by their metadata, and one clear sentence if one does not."""
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Dict, Optional, Tuple
@@ -10,8 +7,7 @@ from packaging.specifiers import SpecifierSet
 
 from .errors import UsageError
 
-# By module, the distributions that provide it, and their versions that fit. The maintained forks (onedl-…) have the
-# same modules and continue the version numbers of the originals.
+# By module, the distributions that provide it, and their versions that fit; onedl-… are maintained forks.
 HOSTS: Dict[str, Dict[str, str]] = dict(
     mmengine={name: '>=0.10.0,<1.0.0' for name in ('mmengine', 'mmengine-lite', 'onedl-mmengine')},
     mmcv={name: '>=2.0.0,<2.2.0' for name in ('mmcv', 'mmcv-lite', 'onedl-mmcv')},
@@ -38,7 +34,7 @@ def _version(distribution: str) -> Optional[str]:
 
 
 def installed(module: str) -> Optional[Tuple[str, str]]:
-    """Distribution and version that provide a library's module, by their metadata; None if there are none."""
+    """Distribution and version that provide a library's module, None if there are none."""
     found = ((name, _version(name)) for name in HOSTS[module])
     return next(((name, number) for name, number in found if number), None)
 
@@ -62,15 +58,11 @@ def check_hosts(purpose: str = 'mmsoft') -> None:
 
 
 def require_host(module: str, purpose: str = 'mmsoft') -> None:
-    """Checks that an OpenMMLab library can be used, before something is imported from it.
-
-    Args:
-        module (str): Name of its module, such as ``'mmdet'``.
-        purpose (str): What needs it, as the subject of the message. Defaults to ``'mmsoft'``.
+    """Checks that a library can be used, such as ``'mmdet'``, before something is imported from it for ``purpose``.
 
     Raises:
-        HostError: If it is missing, too old or too new, if it does not work with the installed mmcv or transformers, or
-            if mmdet would miss mmcv's compiled operators.
+        HostError: If it is missing, too old or too new, also for the installed mmcv or transformers, or if mmdet would
+            miss mmcv's compiled operators.
     """
     _check(module, purpose)
     distribution, _ = installed(module) or ('', '')
