@@ -3,7 +3,8 @@ from importlib import import_module
 from typing import List
 
 from .utils.hosts import check_hosts, require_host
-from .version import __version__
+
+__version__ = '0.2.0'
 
 # Imported when first asked for: `import mmsoft` loads neither torch nor a host library.
 _LAZY = dict(

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
-from mmsoft.utils import HostError, check_choice
+from mmsoft.utils import check_choice
+from mmsoft.utils.hosts import HostError
 
 try:
     from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module

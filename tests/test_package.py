@@ -170,6 +170,11 @@ def test_importing_a_network_changes_nothing_else():
     assert not printed
 
 
+def test_few_modules_are_imported_for_a_network():
+    printed = python('import sys\nfrom mmsoft import SOFT\nprint(*(name for name in sys.modules if name.startswith("mmsoft")))')
+    assert len(printed.split()) <= 40
+
+
 TOOLS = sorted(path.stem for path in (ROOT / 'tools').glob('*.py'))
 
 

@@ -239,5 +239,5 @@ step libraries "$PINS" pyproject.toml -- install_libraries
 step opencv "$PINS" -- check_opencv
 step mim "$PINS" -- install_mim
 step examples "$PINS" pyproject.toml -- install_examples
-step mmsoft setup.py pyproject.toml mmsoft/version.py "$PINS" -- install_mmsoft
+step mmsoft setup.py pyproject.toml mmsoft/__init__.py "$PINS" -- install_mmsoft
 warn_of_cpu_operators

@@ -8,7 +8,8 @@ from argparse import ArgumentParser
 from importlib import import_module
 from typing import Any, Callable, Dict
 
-from ..utils import UsageError, check_hosts
+from ..utils import UsageError
+from ..utils.hosts import check_hosts
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:

@@ -16,11 +16,11 @@ import torch
 from mmengine.config import Config
 from torch import Tensor, nn
 
+from mmsoft import __version__
 from mmsoft.layers.maps import pooling_matrix, resample
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.utils.files import atomic_write
-from mmsoft.version import __version__
 from .tasks import build_task
 
 TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')

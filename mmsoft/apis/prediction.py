@@ -9,9 +9,8 @@ import numpy as np
 from mmengine.config import Config
 from rich.progress import track
 
-from mmsoft.utils import UsageError
+from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config, type_name
-from mmsoft.utils.errors import on_one_line
 from mmsoft.utils.files import whole_or_none
 from .images import BrokenImage, name_results, png_names, read_image, refuse_existing
 from .tasks import Task, build_task

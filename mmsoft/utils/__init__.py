@@ -1,5 +1,27 @@
-"""What every part of the package may use: errors for people, and the check of the OpenMMLab libraries."""
-from .errors import OptionError, UsageError, check_choice
-from .hosts import HostError, check_hosts, require_host
+"""The exceptions that are meant for the person at the keyboard."""
+from typing import Sequence
 
-__all__ = ['HostError', 'OptionError', 'UsageError', 'check_choice', 'check_hosts', 'require_host']
+
+class UsageError(Exception):
+    """Something outside the program is wrong, and its message says in one sentence what, and what to do about it.
+
+    The tools print the message and end with exit code 2; anything else that is raised is a defect and keeps its trace.
+    """
+
+    def __str__(self) -> str:
+        return on_one_line(super().__str__())
+
+
+class OptionError(UsageError, ValueError):
+    """An argument of a network names something that does not exist, or that does not fit its place."""
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises OptionError if ``value`` is none of the ``choices`` of the argument ``name``."""
+    if value not in choices:
+        raise OptionError(f'{name} must be one of {", ".join(choices)}; got {value!r}')
+
+
+def on_one_line(text: str) -> str:
+    """Writes characters that would move the cursor, colour the terminal or cannot be printed as escapes."""
+    return ''.join(one if one.isprintable() else repr(one)[1:-1] for one in text)

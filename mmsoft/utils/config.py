@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 
-from .errors import UsageError
+from . import UsageError
 from .hosts import installed, require_host
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')

@@ -5,7 +5,7 @@ from typing import Dict, Optional, Tuple
 
 from packaging.specifiers import SpecifierSet
 
-from .errors import UsageError
+from . import UsageError
 
 # By module, the distributions that provide it, and their versions that fit; onedl-… are maintained forks.
 HOSTS: Dict[str, Dict[str, str]] = dict(

@@ -25,7 +25,7 @@ from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.datasets.demo import retarget
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils.config import load_config
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 ROOT = Path(__file__).parents[2]
 NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)

@@ -14,7 +14,7 @@ from mmsoft.apis import launch
 from mmsoft.apis.preflight import (CheckHook, check_checkpoint, check_data, check_dataset, check_failed_data,
                                    check_operators, check_pretrained, explained)
 from mmsoft.utils.config import load_config, without_pretrained
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 TRAINING = ('train_dataloader', 'val_dataloader')

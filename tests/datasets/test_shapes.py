@@ -13,7 +13,7 @@ from pycocotools.coco import COCO
 
 from mmsoft.datasets import generated, shapes
 from mmsoft.datasets.shapes import CLASSES, METAINFO, SEMANTIC_METAINFO, STUFF, Parameters, ensure_shapes, generate
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 # Image, category and box of each object.
 SCENES = [(1, 6, 10, 15, 24, 26), (2, 4, 1, 3, 23, 21), (2, 3, 36, 8, 20, 25), (2, 2, 46, 20, 14, 15),

@@ -13,7 +13,7 @@ from mmengine.visualization import Visualizer
 
 from mmsoft.apis import cli, launch
 from mmsoft.datasets.shapes import ensure_shapes
-from mmsoft.utils.errors import UsageError
+from mmsoft.utils import UsageError
 
 ROOT = Path(__file__).parents[2]
 DETECTOR = '''

@@ -11,7 +11,7 @@ from odd_pictures import fill
 from mmsoft.apis import predict
 from mmsoft.apis.tasks import Classification
 from mmsoft.datasets.demo import retarget
-from mmsoft.utils.errors import on_one_line
+from mmsoft.utils import on_one_line
 
 ROOT = Path(__file__).parents[2]
 NANO = dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4)
