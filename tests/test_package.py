@@ -171,7 +171,8 @@ def test_importing_a_network_changes_nothing_else():
 
 
 def test_few_modules_are_imported_for_a_network():
-    printed = python('import sys\nfrom mmsoft import SOFT\nprint(*(name for name in sys.modules if name.startswith("mmsoft")))')
+    printed = python('import sys\nfrom mmsoft import SOFT\n'
+                     'print(*(name for name in sys.modules if name.startswith("mmsoft")))')
     assert len(printed.split()) <= 40
 
 

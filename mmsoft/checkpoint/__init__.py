@@ -4,6 +4,6 @@ from .load import check_model, convert_checkpoint, convert_classifier_checkpoint
 from .names import FAMILIES, to_mmsoft, to_published
 
 __all__ = [
-    'CheckpointError', 'FAMILIES', 'check_model', 'convert_checkpoint', 'convert_classifier_checkpoint', 'load_pretrained',
-    'read_checkpoint', 'select_state_dict', 'to_mmsoft', 'to_published', 'write_checkpoint'
+    'FAMILIES', 'CheckpointError', 'check_model', 'convert_checkpoint', 'convert_classifier_checkpoint',
+    'load_pretrained', 'read_checkpoint', 'select_state_dict', 'to_mmsoft', 'to_published', 'write_checkpoint'
 ]

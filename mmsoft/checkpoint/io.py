@@ -56,7 +56,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint.')
     try:
         if path.suffix == '.safetensors':
-            checkpoint = safetensors.torch.load_file(path, map_location if isinstance(map_location, (str, torch.device)) else 'cpu')
+            device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
+            checkpoint = safetensors.torch.load_file(path, device)
         else:
             checkpoint = _read_torch(path, map_location, peek)
         _check_content(checkpoint, path.stat().st_size)
@@ -121,8 +122,8 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
     with path.open('rb') as file:
         is_zip = file.read(4) == b'PK\x03\x04'
     if _is_unsafe_archive(path, is_zip):
-        raise CheckpointError('holds a TorchScript program, is compressed or a tar archive, which could run code or fill '
-                              'the memory when it is loaded, so it is not read; save the state dict of the model alone.')
+        raise CheckpointError('holds a TorchScript program, is compressed or a tar archive, which could run code or '
+                              'fill the memory when it is loaded, so it is not read; save the state dict of the model.')
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
     safe = _safe_globals()
     statistics = dict(HistoryBuffer()._statistics_methods)  # of the class, and a file can change it
@@ -213,7 +214,8 @@ def _restricted_pickle(safe: Dict[str, Any]) -> SimpleNamespace:
                 raise pickle.UnpicklingError(f'Unsupported class {path}')
             return allowed[path]
 
-    return SimpleNamespace(__name__='restricted', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
+    return SimpleNamespace(
+        __name__='restricted', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
 
 
 def _explain(error: Exception) -> str:
@@ -225,8 +227,8 @@ def _explain(error: Exception) -> str:
     if refused and isinstance(error, pickle.UnpicklingError):
         return (f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '
                 'the state dict of the model alone.')
-    return ('is empty, damaged or cut off, or not a checkpoint of torch or safetensors; check that it is the right file, '
-            'and get it again.')
+    return ('is empty, damaged or cut off, or not a checkpoint of torch or safetensors; check that it is the right '
+            'file, and get it again.')
 
 
 def _download(url: str) -> Path:

@@ -1,5 +1,6 @@
 """A checkpoint into a backbone, into mmpretrain's classifier, or into a file under the other set of names."""
 import logging
+import operator
 import re
 from collections import Counter
 from math import isqrt
@@ -60,11 +61,12 @@ def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint:
     differing = [name for name, tensor in own.items() if name not in loaded or not (
         _fits(loaded[name], tensor) or name.endswith('pos_embed'))]
     if len(differing) == len(own):
-        raise CheckpointError(f'{filename} does not fit the config: no tensor in it has a name and a shape of the model; '
-                              'check that it is the right file.')
+        raise CheckpointError(f'{filename} does not fit the config: no tensor in it has a name and a shape of the '
+                              'model; check that it is the right file.')
     if differing and whole:
-        raise CheckpointError(f'{filename} does not fit the config: {differing[0]} is missing there, or of another shape '
-                              f'than {tuple(own[differing[0]].shape)}; training leaves a config that fits in its work dir.')
+        raise CheckpointError(f'{filename} does not fit the config: {differing[0]} is missing there, or of another '
+                              f'shape than {tuple(own[differing[0]].shape)}; training leaves a config that fits in its '
+                              'work dir.')
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
@@ -97,7 +99,8 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
     state_dict.update(whole)
 
 
-def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], to: str = 'mmsoft', force: bool = False) -> str:
+def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], to: str = 'mmsoft',
+                       force: bool = False) -> str:
     """Writes the weights of a checkpoint, head included, under our names or the published ones, bit by bit.
 
     Args:
@@ -120,11 +123,12 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], to: s
         raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
     write_checkpoint(converted, target, 'state_dict' if to == 'mmsoft' else family.entry)
     names = 'our' if to == 'mmsoft' else 'published'
-    return (f'{target}: {len(converted)} tensors of {family.name} under {names} names, from {entry or "the state dict"} '
-            f'of {source}')
+    return (f'{target}: {len(converted)} tensors of {family.name} under {names} names, from '
+            f'{entry or "the state dict"} of {source}')
 
 
-def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family], log: bool = True) -> StateDict:
+def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family],
+        log: bool = True) -> StateDict:
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
     Args:
@@ -143,7 +147,8 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
     network = type(backbone).__name__
     if family is None or family.name != backbone.published:
         kind = f'a network of the family {family.name}' if family else 'another network'
-        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {network}; use a checkpoint of {network}.')
+        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {network}; use a checkpoint of '
+                              f'{network}.')
     _check_arch(backbone, state_dict, filename)
     own = backbone.state_dict()
     fitting, resized = {name: state_dict[name] for name in own if name in state_dict}, []
@@ -153,13 +158,14 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
             resized += [f'{name} {grids}'] if grids else []
         if not _fits(fitting[name], own[name]):
             theirs, ours = (f'of shape {tuple(t.shape)} in {t.dtype}' for t in (tensor, own[name]))
-            raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; build the backbone '
-                                  'with the arguments that the file was made with.')
-    missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
+            raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; build the '
+                                  'backbone with the arguments that the file was made with.')
     if log:
+        missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
+        left_out = [name for name in state_dict if name not in own]
         print_log(f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {network}; resized: '
-                  f'{", ".join(resized) or "none"}; left out: {_summary(name for name in state_dict if name not in own)}; '
-                  f'missing: {_summary(missing)}', logger='current')
+                  f'{", ".join(resized) or "none"}; left out: {_summary(left_out)}; missing: '
+                  f'{_summary(missing)}', logger='current')
     return fitting
 
 
@@ -179,11 +185,12 @@ def warn_of_other_attention(backbone: nn.Module, trained: Any) -> None:
         trained (dict[str, str]): What :func:`note_attention` has noted; anything else says nothing.
     """
     trained = trained if isinstance(trained, dict) else {}
-    differing = [(str(trained[name]), own) for name, own in _attention(backbone).items() if trained.get(name, own) != own]
+    differing = [(str(trained[name]), own) for name, own in _attention(backbone).items()
+                 if trained.get(name, own) != own]
     if differing:
         theirs, ours = (' and '.join(dict.fromkeys(kinds)) for kinds in zip(*differing))
-        print_log(f'The checkpoint was trained with {theirs} and is loaded into {ours}: a start for training, no result '
-                  'yet.', logger='current', level=logging.WARNING)
+        print_log(f'The checkpoint was trained with {theirs} and is loaded into {ours}: a start for training, no '
+                  'result yet.', logger='current', level=logging.WARNING)
 
 
 def _attention(backbone: nn.Module) -> Dict[str, str]:
@@ -211,15 +218,22 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
     """Compares the sizes of the stages that are in the file and in the backbone."""
     found, built, arch = _read_arch(state_dict), _read_arch(backbone.state_dict()), backbone.arch
     if not set(found) <= set(built):
-        raise CheckpointError(f'{filename} lacks tensors that tell the size of its network; it is damaged, get it again.')
+        raise CheckpointError(f'{filename} lacks tensors that tell the size of its network; it is damaged, get it '
+                              'again.')
+
+    def as_list(sizes: Union[int, List[int]]) -> List[int]:
+        return sizes if isinstance(sizes, list) else [sizes]
+
     # Stages that are not built, or not in the file, may be anything.
-    differing = [name for name in found if found[name] != arch[name] and any(
-        theirs != ours for theirs, ours in zip(*(x if isinstance(x, list) else [x] for x in (found[name], built[name]))))]
+    differing = [name for name in found if found[name] != arch[name]
+                 and any(map(operator.ne, as_list(found[name]), as_list(built[name])))]
     if differing:
         differences = ' and '.join(f'{name} {found[name]} where the backbone has {arch[name]}' for name in differing)
         named = [repr(name) for name, sizes in backbone.arch_settings.items() if found.items() <= sizes.items()]
-        entries = ', '.join(f'{name}={found.get(name, arch[name])}' for name in next(iter(backbone.arch_settings.values())))
-        raise CheckpointError(f'{filename} has {differences}; write arch={(named or [f"dict({entries})"])[0]} to use it.')
+        known = next(iter(backbone.arch_settings.values()))
+        entries = ', '.join(f'{name}={found.get(name, arch[name])}' for name in known)
+        advised = (named or [f'dict({entries})'])[0]
+        raise CheckpointError(f'{filename} has {differences}; write arch={advised} to use it.')
 
 
 def _read_arch(state_dict: StateDict) -> Dict[str, Union[int, List[int]]]:
@@ -255,7 +269,7 @@ def _resize(theirs: Tensor, ours: Tensor, mode: str) -> Tuple[Tensor, str]:
 
 
 def _summary(names: Iterable[str]) -> str:
-    """Names by their first part, or first two where the second is a number, with how many there are of each."""
-    start = re.compile(r'.*(attn\.temperature)|([^.]+(?:\.\d+)?)')  # the temperature of XCiT's attention is in every block
+    """Names by their first part, or two where the second is a number, or XCiT's temperature, with their numbers."""
+    start = re.compile(r'.*(attn\.temperature)|([^.]+(?:\.\d+)?)')
     counts = Counter(match[1] or match[2] for match in map(start.match, names) if match)
     return ', '.join(f'{part} ({count})' for part, count in counts.items()) or 'none'

@@ -131,7 +131,7 @@ SOFT = Family(
         ('norm', 'norm'),
     ],
     attention='',
-    weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny and of SOFT-Norm-Tiny, -Small, -Medium and -Large',
+    weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny and of SOFT-Norm Tiny to Large',
     entry='state_dict')
 
 SIMA_XCIT = Family(
@@ -228,8 +228,8 @@ def _join(name: str, parts: List[Optional[Tensor]]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     if any(part is None or part.dim() == 0 for part in parts) or len({part.shape[1:] for part in parts}) > 1:
-        raise CheckpointError(f'the {len(parts)} tensors that make {name} are not all in the checkpoint or do not fit each '
-                              'other; it is damaged, get it again.')
+        raise CheckpointError(f'the {len(parts)} tensors that make {name} are not all in the checkpoint or do not fit '
+                              'each other; it is damaged, get it again.')
     return torch.cat(parts)
 
 

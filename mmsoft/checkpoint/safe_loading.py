@@ -45,7 +45,8 @@ def load_safely(filename: str, map_location: Any = None) -> dict:
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-        raise CheckpointError(f'{filename} holds no weights by their names; check that it is the checkpoint of a model.')
+        raise CheckpointError(f'{filename} holds no weights by their names; check that it is the checkpoint of a '
+                              'model.')
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)
     return checkpoint

@@ -25,7 +25,7 @@ class FiniteTrainingHook(Hook):
         """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
 
         Raises:
-            UsageError: In all processes, if that of one is not finite; says which part of it, when and for which images.
+            UsageError: In all processes, if it is not finite in one; says which part of it, when and for which images.
         """
         losses = {name: torch.as_tensor(value) for name, value in (outputs or {}).items() if 'loss' in name}
         finite = bool(losses.get('loss', torch.zeros(())).isfinite().all())

@@ -19,7 +19,7 @@ TESTED = 'mmengine 0.10.7, mmcv 2.1.0, mmdet 3.3.0, mmsegmentation 1.2.2, mmpret
 ANY_MMCV = '>=2.0.0,<3.0.0'
 """What fits all but mmdet and mmsegmentation, which refuse to be imported with an mmcv newer than the above."""
 FITTING_TRANSFORMERS = {'mmpretrain': '<4.52', 'onedl-mmpretrain': '<5'}
-"""With newer ones and pycocotools, mmpretrain cannot be imported. mmdet imports it if it is installed, and mmseg mmdet."""
+"""With newer ones and pycocotools, mmpretrain cannot be imported, which mmdet does if it can, and mmseg mmdet."""
 
 
 class HostError(UsageError, ImportError):
