@@ -79,7 +79,8 @@ def elsewhere(tmp_path_factory):
         shutil.copy(shim, site)  # setuptools', of which Python 3.12 has its distutils
     place.run('-m', 'pip', '--python', place.python, 'install', *OFFLINE, *wheels.glob('*.whl'), interpreter=HERE)
     place.package = site / 'mmsoft'
-    place.run('-m', 'mmsoft.datasets.shapes', *'--train 4 --val 2 --portraits 32 --size 64 --portrait-size 32'.split())
+    place.run('-c', 'from mmsoft.datasets.shapes import ensure_shapes; '
+              'ensure_shapes(train=4, val=2, portraits=32, size=64, portrait_size=32)')
     return place
 
 

@@ -15,13 +15,8 @@ from ..utils.hosts import check_hosts
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
     """Runs a tool. An error of its user is one sentence, with ``--traceback`` its whole trace; a defect is a trace.
 
-    Args:
-        run: The tool's work.
-        when_interrupted: What to say after Ctrl-C.
-
-    Returns:
-        The exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`, 130 after
-        Ctrl-C.
+    Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`, 130 after
+    Ctrl-C, of which ``when_interrupted`` tells.
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
@@ -42,25 +37,12 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
 
 
 def run_module(name: str, *args) -> int:
-    """Runs ``main`` of a module as a tool.
-
-    Args:
-        name: Name of the module, which is imported only now.
-        *args: For its ``main``.
-
-    Returns:
-        The exit code, see :func:`command_line`.
-    """
+    """Runs ``main`` of a module, which is imported only now, as a tool; see :func:`command_line`."""
     return command_line(lambda: import_module(name).main(*args))
 
 
 def run_parser(description: str, demo_data: str) -> ArgumentParser:
-    """A parser with the arguments that training and testing have in common.
-
-    Args:
-        description: What the tool does.
-        demo_data: Help of ``--demo-data``.
-    """
+    """A parser with the arguments that training and testing have in common; ``demo_data`` is the help of that option."""
     from mmengine.config import DictAction
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
     add = parser.add_argument

@@ -1,4 +1,4 @@
-"""What can be asked of a test besides its score, in the words of each host."""
+"""What can be asked of a test besides its score, in the words of each OpenMMLab library."""
 from typing import Any, Dict, List, Optional
 
 from mmengine.config import Config, ConfigDict
@@ -14,15 +14,11 @@ TTA_MODELS = dict(
 
 
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
-    """Changes a config so that the test draws every picture, in a window for so many seconds or to a folder.
-
-    Raises:
-        UsageError: If the config has no hook that draws.
-    """
+    """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
     hook = cfg.get('default_hooks', {}).get('visualization')
     if hook is None:
         raise UsageError('--show and --show-dir need default_hooks.visualization in the config; inherit from the '
-                         "host's default_runtime.py, which has it.")
+                         "library's default_runtime.py, which has it.")
     if show:
         hook.update(show=True, wait_time=wait_time)
     if cfg.default_scope == 'mmdet':
@@ -35,9 +31,9 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
 
 
 def augment_test(cfg: Config) -> None:
-    """Changes a config so that the test merges predictions over several versions of a picture.
+    """Changes a config so that the test merges predictions over several versions of an image.
 
-    Takes the config's ``tta_model`` and ``tta_pipeline``, or else the host's usual model and a horizontal flip.
+    Takes the config's ``tta_model`` and ``tta_pipeline``, or else the library's usual model and a horizontal flip.
     """
     wrapper = cfg.get('tta_model') or TTA_MODELS[cfg.default_scope]
     cfg.model = ConfigDict(dict(wrapper, module=cfg.model))
@@ -47,7 +43,7 @@ def augment_test(cfg: Config) -> None:
 
 
 def _flipped(pipeline: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """A test pipeline that ends in two versions of the picture: as it is, and mirrored."""
+    """A test pipeline that ends in two versions of the image: as it is, and mirrored."""
     *before, pack = pipeline
     if 'meta_keys' in pack:
         pack = dict(pack, meta_keys=(*pack['meta_keys'], 'flip', 'flip_direction'))
@@ -56,11 +52,7 @@ def _flipped(pipeline: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def save_predictions(cfg: Config, out: str) -> None:
-    """Changes a config so that the test saves predictions: to a .pkl file, or label maps of segmentation to a folder.
-
-    Raises:
-        UsageError: If the path fits neither.
-    """
+    """Changes a config so that the test saves predictions: to a .pkl file, or label maps of segmentation to a folder."""
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
     if out.endswith(('.pkl', '.pickle')):
         dump = 'DumpDetResults' if cfg.default_scope == 'mmdet' else 'DumpResults'

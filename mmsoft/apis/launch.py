@@ -1,5 +1,4 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
-import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -15,10 +14,9 @@ from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
+from ..utils.config import LOADERS, datasets, load_config, map_dicts, type_name, without_pretrained
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import (CheckHook, check_checkpoint, check_data, check_failed_data, check_operators, check_pretrained,
-                        explained)
+from .preflight import CheckHook, check_checkpoint, check_data, check_operators, check_pretrained, explained, files_of
 from .work_dir import alone_in
 
 Options = Optional[Dict[str, Any]]
@@ -26,14 +24,8 @@ HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 
 """Scores that the showcase prints, and their usual names."""
 
 
-def train(config: str,
-          work_dir: Optional[str] = None,
-          amp: bool = False,
-          auto_scale_lr: bool = False,
-          resume: Optional[str] = None,
-          cfg_options: Options = None,
-          launcher: str = 'none',
-          demo_data: bool = False,
+def train(config: str, work_dir: Optional[str] = None, amp: bool = False, auto_scale_lr: bool = False,
+          resume: Optional[str] = None, cfg_options: Options = None, launcher: str = 'none', demo_data: bool = False,
           from_scratch: bool = False) -> None:
     """Trains a model, and evaluates it on the way.
 
@@ -51,8 +43,8 @@ def train(config: str,
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or cannot be built.
     """
-    with explained(config) as hook:
-        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'train_dataloader', 'val_dataloader')
+    with explained(config, *LOADERS[:2]) as hook:
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, hook)
         if from_scratch:
             cfg = without_pretrained(cfg)
         if auto_scale_lr:
@@ -62,8 +54,6 @@ def train(config: str,
             cfg.auto_scale_lr.enable = True
         if amp:
             _enable_amp(cfg)
-        if get_device() == 'cpu' and type_name(cfg.get('optim_wrapper') or {}) == 'AmpOptimWrapper':
-            _to_bfloat16(cfg.optim_wrapper)
         check_pretrained(cfg)
         if resume and resume != 'auto':
             check_checkpoint(resume)
@@ -71,35 +61,22 @@ def train(config: str,
         if resume:
             _resume(cfg, resume)
         with alone_in(cfg.work_dir):
-            hook.loaders = [name for name in LOADERS[:2] if cfg.get(name)]
             _run(cfg, 'train', hook)
 
 
-def test(config: str,
-         checkpoint: str,
-         work_dir: Optional[str] = None,
-         out: Optional[str] = None,
-         show: bool = False,
-         show_dir: Optional[str] = None,
-         wait_time: float = 2,
-         tta: bool = False,
-         cfg_options: Options = None,
-         launcher: str = 'none',
-         demo_data: bool = False) -> Dict[str, float]:
+def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Optional[str] = None, show: bool = False,
+         show_dir: Optional[str] = None, wait_time: float = 2, tta: bool = False, cfg_options: Options = None,
+         launcher: str = 'none', demo_data: bool = False) -> Dict[str, float]:
     """Evaluates a model.
 
     Args:
-        config: Path of the config.
+        config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
         checkpoint: Path of the model's weights.
-        work_dir: Where logs go; ``work_dirs/`` and the config's name if None.
         out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
         show: Whether to show the predictions in a window.
         show_dir: Where to save images of the predictions.
         wait_time: Seconds for which the window shows an image.
         tta: Whether to merge predictions over several versions of each image.
-        cfg_options: Settings by dotted keys that override all others.
-        launcher: How the processes of distributed testing were started: none, pytorch, slurm or mpi.
-        demo_data: Whether to test on the synthetic shapes data set instead of the config's data.
 
     Returns:
         Scores by their names.
@@ -107,9 +84,9 @@ def test(config: str,
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or checkpoint or cannot be built.
     """
-    with explained(config) as hook:
+    with explained(config, 'test_dataloader') as hook:
         check_checkpoint(checkpoint)
-        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'test_dataloader')
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, hook)
         cfg.load_from, cfg.resume = checkpoint, False
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
@@ -118,46 +95,35 @@ def test(config: str,
         if out:
             save_predictions(cfg, out)
         _start_processes(cfg)
-        hook.loaders = ['test_dataloader']
         return _run(cfg, 'test', hook)
 
 
 def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
-    """Trains a config (from where an earlier run stopped), evaluates it and writes ``contact_sheet.png``.
-
-    Args:
-        config: Path of a config for detection or segmentation.
-        work_dir: Where everything goes; ``work_dirs/`` and the config's name if None.
-
-    Returns:
-        Scores by their names.
-    """
+    """Trains a detector or segmenter (from where an earlier run stopped), tests it and writes ``contact_sheet.png``."""
     from .visualization import draw_contact_sheet  # matplotlib is not needed otherwise
-    start = time.time()
     work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
     train(config, work_dir, resume='auto')
     checkpoint = latest_checkpoint(work_dir)
     scores = test(config, checkpoint, work_dir)
-    picture = draw_contact_sheet(config, checkpoint, Path(work_dir, 'contact_sheet.png'))
+    image = draw_contact_sheet(config, checkpoint, Path(work_dir, 'contact_sheet.png'))
     said = ', '.join(f'{name} {scores[key]:.3g}' for key, name in HEADLINES.items() if key in scores)
-    print_log(f'Held-out scenes: {said}, {(time.time() - start) / 60:.1f} minutes after the start; '
-              f'the picture is {picture}', logger='current')
+    print_log(f'Held-out scenes: {said}; predictions are drawn in {image}', logger='current')
     return scores
 
 
 def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool,
-             *loaders: str) -> Config:
+             hook: CheckHook) -> Config:
     """The config with all that training and testing have in common, and its data found."""
     cfg = load_config(config)
     options = options or {}
     if demo_data:
-        cfg = retarget(cfg, options.get('train_cfg.max_epochs'), options.get('train_cfg.max_iters'))
+        cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
     try:
         cfg.merge_from_dict(options)
     except (KeyError, TypeError) as error:
         raise UsageError(f'--cfg-options do not fit {config}: {error.args[0]}') from error
     if not on_shapes(cfg):
-        check_data(cfg, *loaders)
+        check_data(cfg, *hook.loaders)
     cfg.launcher = launcher
     check_operators(cfg)
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
@@ -170,23 +136,20 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
 
 def _enable_amp(cfg: Config) -> None:
     """Half precision: bfloat16 where the device computes in it, or else float16 with scaled losses."""
-    wrapper = cfg.optim_wrapper.setdefault('type', 'OptimWrapper')
-    if wrapper not in ('OptimWrapper', 'AmpOptimWrapper'):
-        raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper}; leave --amp out.')
-    has_bfloat16 = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)  # others emulate it
-    if has_bfloat16 and cfg.default_scope == 'mmdet' and 'dtype' not in cfg.optim_wrapper:
-        _to_bfloat16(cfg.optim_wrapper)
-        return
-    cfg.optim_wrapper.type = 'AmpOptimWrapper'
-    cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
-    if has_bfloat16:
-        cfg.optim_wrapper.setdefault('dtype', 'bfloat16')
-
-
-def _to_bfloat16(wrapper: Config) -> None:
-    for key in ('loss_scale', 'dtype', 'use_fsdp'):
-        wrapper.pop(key, None)
-    wrapper.type = 'mmsoft.BFloat16OptimWrapper'
+    wrapper = cfg.optim_wrapper
+    if wrapper.setdefault('type', 'OptimWrapper') not in ('OptimWrapper', 'AmpOptimWrapper'):
+        raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper.type}; leave --amp out.')
+    on_cpu = not torch.cuda.is_available()
+    has_bfloat16 = on_cpu or torch.cuda.get_device_capability() >= (8, 0)  # others emulate it
+    if on_cpu or has_bfloat16 and cfg.default_scope == 'mmdet' and 'dtype' not in wrapper:
+        for key in ('loss_scale', 'dtype', 'use_fsdp'):
+            wrapper.pop(key, None)
+        wrapper.type = 'mmsoft.BFloat16OptimWrapper'
+    else:
+        wrapper.type = 'AmpOptimWrapper'
+        wrapper.setdefault('loss_scale', 'dynamic')
+        if has_bfloat16:
+            wrapper.setdefault('dtype', 'bfloat16')
 
 
 def _start_processes(cfg: Config) -> None:
@@ -201,9 +164,7 @@ def _start_processes(cfg: Config) -> None:
                          'started by tools/dist_train.sh.')
     torch.distributed.init_process_group('gloo')
     cfg.model_wrapper_cfg = dict(
-        type='MMDistributedDataParallel',
-        device_ids=None,
-        broadcast_buffers=False,
+        type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
         find_unused_parameters=cfg.get('find_unused_parameters', False))
     cfg.model = map_dicts(cfg.model, lambda part: dict(part, type='BN') if type_name(part) == 'SyncBN' else part)
 
@@ -228,7 +189,9 @@ def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
         runner.register_hook(hook)
         return getattr(runner, work)()
-    except Exception as error:
-        if not hook.built and not isinstance(error, UsageError):
-            check_failed_data(cfg, *hook.loaders)
-        raise
+    except ValueError as error:
+        if hook.built or 'need at least one array to concatenate' not in str(error):
+            raise
+        files = [files_of(dataset)[0] for key, dataset in datasets(cfg) if key.split('.')[0] in hook.loaders]
+        raise UsageError(f'{" or ".join(files)} has no samples to work on: check the files, whether metainfo.classes are '
+                         'names of their categories, and filter_cfg.') from error

@@ -1,7 +1,7 @@
 """Folders that are written to: with room, and by one training at a time."""
 import errno
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Iterator
 
@@ -28,20 +28,12 @@ def room_in(folder: str, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def alone_in(work_dir: str) -> Iterator[None]:
-    """Makes a folder and keeps other trainings out of it; of several processes, the first one does.
-
-    Raises:
-        UsageError: If another training writes there, or if the folder cannot be written to.
-    """
-    lock = FileLock(Path(work_dir, '.lock'), timeout=0)
-    try:
-        with room_in(work_dir, 'make room and add --resume to the same command, or give another --work-dir'):
-            if is_main_process():
-                Path(work_dir).mkdir(parents=True, exist_ok=True)
-                lock.acquire()
-            yield
-    except Timeout:
-        raise UsageError(
-            f'Another training is writing to {work_dir}; wait for its end, or give another --work-dir.') from None
-    finally:
-        lock.release()
+    """Makes a folder and keeps other trainings out of it, which get a UsageError; the first process does it for all."""
+    with room_in(work_dir, 'make room and add --resume to the same command, or give another --work-dir'):
+        Path(work_dir).mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(Path(work_dir, '.lock'), timeout=0) if is_main_process() else nullcontext():
+                yield
+        except Timeout:
+            raise UsageError(f'Another training is writing to {work_dir}; wait for its end, or give another '
+                             '--work-dir.') from None

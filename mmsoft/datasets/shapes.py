@@ -1,7 +1,6 @@
 """The synthetic shapes data set: the same on every machine, and enough to train every config of this repository.
 
-``python -m mmsoft.datasets.shapes`` writes it to ``data/shapes``; the tools call :func:`ensure_shapes` when they need
-it. Images are stored once; the COCO and the ADE20K form share them::
+The tools call :func:`ensure_shapes` when they need it. Images are stored once; the COCO and the ADE20K form share them::
 
     images/{training,validation}/000000.jpg
     annotations/{train,val}.json                   COCO
@@ -9,17 +8,20 @@ it. Images are stored once; the COCO and the ADE20K form share them::
     imagenet/{train,val}/CLASS/000000.jpg          ImageFolder
 """
 import json
-from argparse import SUPPRESS, ArgumentParser
+import shutil
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from tempfile import TemporaryDirectory
+from typing import Any, Dict, Iterator, NamedTuple, Tuple, Union
 
+import cv2
 import numpy as np
+from filelock import FileLock
+from mmengine.logging import print_log
 
 from ..utils import UsageError
-from .generated import add_to_coco, coco_document, ensure, jpeg, png, read_version
-from .shapes_scene import OUTLINES, TEXTURES, draw_portrait, draw_scene
+from .shapes_scene import OUTLINES, TEXTURES, Instance, Scene, draw_portrait, draw_scene
 
 CLASSES = tuple(OUTLINES)
 STUFF = tuple(TEXTURES)
@@ -40,33 +42,24 @@ _VERSION = 5  # to be raised whenever the same parameters give other files
 
 
 class Parameters(NamedTuple):
-    """What decides the data set's content.
+    """What decides the data set's content; sizes are in pixels."""
 
-    Attributes:
-        train: Number of scenes to train on.
-        val: Number of scenes held out.
-        portraits: Number of images of a single object to train on; a quarter of that is held out.
-        size: Longer side of a scene in pixels; the shorter one is as long, or three quarters of it.
-        portrait_size: Side of a single object's image in pixels.
-        seed: Another number gives other images.
-    """
-
-    train: int = 1800
-    val: int = 200
-    portraits: int = 480
-    size: int = 128
+    train: int = 1800  # scenes to train on
+    val: int = 200  # scenes held out
+    portraits: int = 480  # images of a single object to train on; a quarter of that is held out
+    size: int = 128  # longer side of a scene; the shorter one is as long, or three quarters of it
     portrait_size: int = 96
     seed: int = 0
 
 
-MINIMUM = Parameters(train=1, val=1, portraits=4 * len(CLASSES), size=64, portrait_size=32, seed=0)
-
-
 def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> Path:
-    """Makes sure that the data set is on disk; to generate it takes some ten seconds.
+    """Makes sure that the data set is on disk, which takes some ten seconds the first time.
+
+    A folder of another version is replaced. The new one takes its name once it is whole. Of several processes that call
+    this at once, one writes and the others wait.
 
     Args:
-        root: Folder to hold the data set, see :func:`~mmsoft.datasets.generated.ensure`.
+        root: Folder to hold the data set. It must be absent, empty, or have been written by this function.
         **parameters: Of :class:`Parameters`. What is not given is as it was when the folder was written, or else as
             :class:`Parameters` has it.
 
@@ -74,13 +67,47 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
         The root.
 
     Raises:
-        UsageError: If the root holds something else or cannot be written, or if a parameter is too small.
+        UsageError: If the root holds something else or cannot be written.
     """
-    for name, value in parameters.items():
-        if value < getattr(MINIMUM, name):
-            raise UsageError(f'{name}={value} makes no data set; give {getattr(MINIMUM, name)} or more.')
-    chosen = Parameters(**{**read_version(root, 'shapes').get('parameters', {}), **parameters})
-    return ensure(root, 'shapes', dict(version=_VERSION, parameters=chosen._asdict()), partial(generate, chosen))
+    final = Path(root).resolve()
+    try:
+        written = _version(final)
+        chosen = Parameters(**{**written.get('parameters', {}), **parameters})
+        version = dict(version=_VERSION, parameters=chosen._asdict())
+        if written == version:
+            return Path(root)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(final.with_name(f'.{final.name}.lock')):
+            if _version(final) != version:  # or else another process was faster
+                print_log(f'Writing the synthetic shapes data set to {root}.', logger='current')
+                _replace(final, [*generate(chosen), ('shapes.json', json.dumps(version).encode())])
+    except OSError as error:
+        raise UsageError(f'The synthetic shapes data set cannot be written to {root} ({error.strerror or error}); make '
+                         'room there, or run in a folder that you may write to.') from error
+    return Path(root)
+
+
+def _version(root: Path) -> Dict[str, Any]:
+    """What a folder was written from; empty if it is absent, empty, or does not say."""
+    path = root / 'shapes.json'
+    if not path.is_file() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
+        raise UsageError(f'{root} holds something other than the synthetic shapes data set and is left alone; move it '
+                         'away, or run in another folder.')
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _replace(folder: Path, files: list) -> None:
+    """Replaces a folder by one of the given files, pairs of a path below it and the content, once all are written."""
+    with TemporaryDirectory(dir=folder.parent, prefix=f'.{folder.name}.', suffix='.new') as temporary:
+        new = Path(temporary, folder.name)
+        for path, content in files:
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).write_bytes(content)
+        shutil.rmtree(folder, ignore_errors=True)
+        new.replace(folder)
 
 
 def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
@@ -91,29 +118,52 @@ def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
     Yields:
         Pairs of a path below the root and the content.
     """
-    short = parameters.size * 3 // 4
-    sides = [(parameters.size, parameters.size), (parameters.size, short), (short, parameters.size)]
+    size, short = parameters.size, parameters.size * 3 // 4
+    sides = [(size, size), (size, short), (short, size)]
 
-    def scene(stream, index):
+    def scene(stream: int, index: int) -> Scene:
         return draw_scene(np.random.default_rng([parameters.seed, stream, index]), *sides[index % 3])
 
-    def portrait(stream, index):
+    def portrait(stream: int, index: int) -> Scene:
         rng = np.random.default_rng([parameters.seed, stream, index])
         return draw_portrait(rng, parameters.portrait_size, index % len(CLASSES))
 
     # Threads suffice, because NumPy and OpenCV do most of their work without the interpreter's lock.
     with ThreadPool() as pool:
         for stream, (split, count) in enumerate(dict(train=parameters.train, val=parameters.val).items()):
-            document = coco_document(CLASSES)
+            images, annotations = [], []
             for index, drawn in enumerate(pool.imap(partial(scene, stream), range(count))):
-                add_to_coco(document, f'{index:06d}.jpg', drawn.semantic.shape, drawn.instances)
-                yield f'{IMAGES[split]}/{index:06d}.jpg', jpeg(drawn.image)
-                yield f'{LABELS[split]}/{index:06d}.png', png(drawn.semantic)
-            yield INSTANCES[split], json.dumps(document, separators=(',', ':')).encode()
+                name, (height, width) = f'{index:06d}', drawn.semantic.shape
+                images.append(dict(id=index + 1, file_name=f'{name}.jpg', height=height, width=width))
+                for instance in drawn.instances:
+                    annotations.append(dict(id=len(annotations) + 1, image_id=index + 1, **_annotation(instance)))
+                yield f'{IMAGES[split]}/{name}.jpg', _jpeg(drawn.image)
+                yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
+            categories = [dict(id=id, name=name, supercategory='shape') for id, name in enumerate(CLASSES, start=1)]
+            coco = dict(info={}, licenses=[], images=images, annotations=annotations, categories=categories)
+            yield INSTANCES[split], json.dumps(coco, separators=(',', ':')).encode()
         portraits = dict(train=parameters.portraits, val=parameters.portraits // 4)
         for stream, (split, count) in enumerate(portraits.items(), start=2):
             for index, drawn in enumerate(pool.imap(partial(portrait, stream), range(count))):
-                yield f'{PORTRAITS[split]}/{CLASSES[index % len(CLASSES)]}/{index:06d}.jpg', jpeg(drawn.image)
+                yield f'{PORTRAITS[split]}/{CLASSES[index % len(CLASSES)]}/{index:06d}.jpg', _jpeg(drawn.image)
+
+
+def _jpeg(image: np.ndarray) -> bytes:
+    return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+
+
+def _annotation(instance: Instance) -> Dict[str, Any]:
+    """An object as COCO has it."""
+    label, mask, crowd = instance
+    return dict(category_id=label + 1, iscrowd=int(crowd), area=int(mask.sum()),
+                bbox=list(cv2.boundingRect(mask.view(np.uint8))), segmentation=run_lengths(mask))
+
+
+def run_lengths(mask: np.ndarray) -> Dict[str, Any]:
+    """A mask, (H, W) bool, as COCO's uncompressed run lengths, which run down the columns and start with zeros."""
+    flat = np.concatenate([[0], mask.ravel(order='F'), [1 - mask[-1, -1]]])
+    counts = np.diff(np.flatnonzero(np.diff(flat)), prepend=0).tolist()
+    return dict(size=list(mask.shape), counts=counts)
 
 
 def shapes_dataset(scope: str, root: str, split: str) -> Dict[str, Any]:
@@ -125,19 +175,3 @@ def shapes_dataset(scope: str, root: str, split: str) -> Dict[str, Any]:
             data_prefix=dict(img_path=IMAGES[split], seg_map_path=LABELS[split])),
         mmpretrain=dict(type='CustomDataset', data_prefix=PORTRAITS[split]))[scope]
     return dict(files, data_root=root, metainfo=SEMANTIC_METAINFO if scope == 'mmseg' else METAINFO)
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line. There is no option for the folder, because the tools look in ``data/shapes`` alone."""
-    parser = ArgumentParser('python -m mmsoft.datasets.shapes', description=f'Writes {DEFAULT_ROOT}.')
-    for name, default in Parameters()._asdict().items():
-        parser.add_argument('--' + name.replace('_', '-'), type=int, default=SUPPRESS, help=f'default: {default}')
-    options = vars(parser.parse_args(arguments))
-    try:
-        ensure_shapes(**options)
-    except UsageError as error:
-        parser.error(str(error))
-
-
-if __name__ == '__main__':
-    main()

@@ -42,11 +42,7 @@ def _polar(radii: Sequence[float]) -> np.ndarray:
     return np.stack([np.sin(angles), -np.cos(angles)], 1) * np.asarray(radii)[:, None]
 
 
-def _heart() -> np.ndarray:
-    t = np.linspace(0, 2 * np.pi, 48, endpoint=False)
-    return np.stack([16 * np.sin(t)**3, 5 * np.cos(2 * t) + 2 * np.cos(3 * t) + np.cos(4 * t) - 13 * np.cos(t)], 1)
-
-
+_T = np.linspace(0, 2 * np.pi, 48, endpoint=False)
 # Outlines without holes, in any unit; they are scaled when they are drawn.
 OUTLINES: Dict[str, np.ndarray] = {
     'circle': _polar([1] * 48),
@@ -55,7 +51,8 @@ OUTLINES: Dict[str, np.ndarray] = {
     'star': _polar([1, 0.42] * 5),
     'cross': np.array([(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1),
                        (-1, -1)], float),
-    'heart': _heart(),
+    'heart': np.stack([
+        16 * np.sin(_T)**3, 5 * np.cos(2 * _T) + 2 * np.cos(3 * _T) + np.cos(4 * _T) - 13 * np.cos(_T)], 1),
 }
 
 
@@ -120,15 +117,9 @@ class Canvas:
             self._scribble()
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
-        """Puts an object, or a crowd of ``members``, in front of all others.
+        """Puts an object (its label an index into ``OUTLINES``, its longer side in pixels) or a crowd before all others.
 
-        Args:
-            label: Index into ``OUTLINES``.
-            size: Longer side of its box in pixels.
-            members: Number of objects.
-
-        Returns:
-            Whether a place was found that leaves enough of every object visible; if not, the scene is as before.
+        Returns whether a place was found that leaves enough of every object visible; if not, the scene is as before.
         """
         height, width = self._owner.shape
         extent = size * (1 if members == 1 else 0.5 * members**0.5)
@@ -148,9 +139,7 @@ class Canvas:
 
     def scene(self) -> Scene:
         """The scene as painted so far, with the noise of a camera."""
-        rng = self._rng
-        semantic = self._semantic.copy()
-        instances = []
+        rng, semantic, instances = self._rng, self._semantic.copy(), []
         for number, (label, crowd, _) in enumerate(self._placed, start=1):
             mask = self._owner == number
             semantic[mask] = 1 + label

@@ -15,10 +15,7 @@ SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
 
 
 def load_config(path: str) -> Config:
-    """Reads a config file.
-
-    Args:
-        path: A .py, .json, .yaml or .yml file.
+    """Reads a config file: .py, .json, .yaml or .yml.
 
     Raises:
         UsageError: If there is no such file, if it cannot be read as a config, or if the library whose models it
@@ -27,8 +24,6 @@ def load_config(path: str) -> Config:
     file = Path(path)
     if not file.is_file():
         raise UsageError(f'There is no config {path}; the configs are in the folder configs/.')
-    if file.suffix not in ('.py', '.json', '.yaml', '.yml'):
-        raise UsageError(f'{path} is not a config; a config is a .py, .json or .yaml file.')
     for scope in SCOPES:
         if f'{scope}::' in file.read_text(errors='replace'):
             require_host(scope, path)
@@ -53,15 +48,7 @@ def type_name(node: Dict[str, Any]) -> str:
 
 
 def map_dicts(node: Any, function: Callable[[Dict[str, Any]], Any]) -> Any:
-    """Rewrites all dicts of a part of a config, the inner ones first.
-
-    Args:
-        node: Dicts, lists and tuples in one another; it is left as it is.
-        function: Takes a dict that is its own to change, and returns what shall stand in its place.
-
-    Returns:
-        The rewritten copy.
-    """
+    """A copy of a part of a config in which a function of a dict has replaced all dicts, the inner ones first."""
     if isinstance(node, dict):
         return function({key: map_dicts(value, function) for key, value in node.items()})
     if isinstance(node, (list, tuple)):
@@ -81,19 +68,15 @@ def dicts(node: Any) -> Iterator[Dict[str, Any]]:
 
 def datasets(cfg: Config) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """The data sets of all loaders, without what wraps them, by the keys under which ``--cfg-options`` reaches them."""
-
-    def unwrap(key: str, dataset: Dict[str, Any]) -> Iterator[Tuple[str, Dict[str, Any]]]:
-        if 'dataset' in dataset:
-            yield from unwrap(f'{key}.dataset', dataset['dataset'])
-        elif 'datasets' in dataset:
-            for index, inner in enumerate(dataset['datasets']):
-                yield from unwrap(f'{key}.datasets.{index}', inner)
-        else:
-            yield key, dataset
-
-    for loader in LOADERS:
-        if cfg.get(loader):
-            yield from unwrap(f'{loader}.dataset', cfg[loader]['dataset'])
+    nodes = [(f'{loader}.dataset', cfg[loader]['dataset']) for loader in LOADERS if cfg.get(loader)]
+    while nodes:
+        key, node = nodes.pop(0)
+        inner = {f'{key}.datasets.{index}': one for index, one in enumerate(node.get('datasets', ()))}
+        if 'dataset' in node:
+            inner[f'{key}.dataset'] = node['dataset']
+        nodes = [*inner.items(), *nodes]
+        if not inner:
+            yield key, node
 
 
 def is_pretrained(init_cfg: Any) -> bool:
@@ -102,20 +85,15 @@ def is_pretrained(init_cfg: Any) -> bool:
 
 
 def without_pretrained(cfg: Config) -> Config:
-    """The same training from random weights; layers and statistics that the config freezes are trained, too."""
+    """The same training from random weights; stages and statistics that the config freezes are trained, too."""
 
     def forget(node: Dict[str, Any]) -> Dict[str, Any]:
         init_cfg = node.get('init_cfg')
-        if isinstance(init_cfg, (list, tuple)):
-            node['init_cfg'] = [one for one in init_cfg if not is_pretrained(one)] or None
-        elif is_pretrained(init_cfg):
-            node['init_cfg'] = None
-        for key, value in dict(pretrained=None, frozen_stages=-1, norm_eval=False).items():
-            if key in node:
-                node[key] = value
-        if type_name(node) in ('BN', 'SyncBN') and 'requires_grad' in node:
-            node['requires_grad'] = True
-        return node
+        several = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg]
+        if any(map(is_pretrained, several)):
+            node['init_cfg'] = [one for one in several if not is_pretrained(one)] or None
+        changed = dict(pretrained=None, frozen_stages=-1, norm_eval=False)
+        return {key: changed.get(key, value) for key, value in node.items()}
 
     cfg = copy.deepcopy(cfg)
     cfg.model = map_dicts(cfg.model, forget)

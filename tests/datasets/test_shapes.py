@@ -11,7 +11,7 @@ from mmengine.registry import init_default_scope
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from mmsoft.datasets import generated, shapes
+from mmsoft.datasets import shapes
 from mmsoft.datasets.shapes import CLASSES, METAINFO, SEMANTIC_METAINFO, STUFF, Parameters, ensure_shapes, generate
 from mmsoft.utils import UsageError
 
@@ -83,7 +83,7 @@ class TestCoco:
 ], ids=['full', 'pixel', 'diagonal', 'hole', 'scattered'])
 def test_run_lengths_are_exact(mask):
     height, width = mask.shape
-    runs = coco_mask.frPyObjects(generated.run_lengths(mask), height, width)
+    runs = coco_mask.frPyObjects(shapes.run_lengths(mask), height, width)
     np.testing.assert_array_equal(coco_mask.decode(runs), mask)
 
 
@@ -266,19 +266,3 @@ class TestUpkeep:
         before = state(small)
         ensure_shapes(small, **SMALL)
         assert state(small) == before
-
-
-class TestCommandLine:
-
-    def test_writes_where_the_tools_look(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        shapes.main([f'--{name.replace("_", "-")}={value}' for name, value in SMALL.items()])
-        assert (tmp_path / shapes.DEFAULT_ROOT / 'annotations/val.json').exists()
-
-    @pytest.mark.parametrize('arguments', [['--train=0'], ['--size=8'], ['--portraits=3']])
-    def test_says_what_is_wrong(self, tmp_path, monkeypatch, capsys, arguments):
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(SystemExit) as end:
-            shapes.main(arguments)
-        assert end.value.code == 2 and 'or more' in capsys.readouterr().err.strip().splitlines()[-1]
-        assert not (tmp_path / 'data').exists()

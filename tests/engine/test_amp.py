@@ -85,7 +85,7 @@ SCALED = dict(type='AmpOptimWrapper', loss_scale='dynamic')
 
 
 @pytest.mark.parametrize('capability, scope, given, expected', [
-    (None, 'mmdet', {}, SCALED),
+    (None, 'mmdet', {}, FEATURES),
     ((7, 0), 'mmdet', {}, SCALED),
     ((9, 0), 'mmdet', {}, FEATURES),
     ((9, 0), 'mmseg', {}, dict(SCALED, dtype='bfloat16')),

@@ -137,7 +137,6 @@ REFUSED = dict(
     },
     imagenet={
         'class missing': folder(lambda path: (emptied(path), path.rmdir())),
-        'class renamed': folder(lambda path: path.rename(path.with_name('zebra'))),
         'class too many': lambda root, rng: [(root / f'imagenet/{split}/zebra').mkdir() for split in ('train', 'val')],
         'picture cut': picture(cut, 'imagenet/train'), 'picture is text': picture(text('x'), 'imagenet/train'),
         'no pictures': lambda root, rng: [emptied(path) for path in (root / 'imagenet/train').iterdir()],
