@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 
 from benchmarks.evidence.recipe import make_config
 from benchmarks.evidence.rows import Run
-from mmsoft.datasets.demo import with_classes
+from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import INSTANCES, METAINFO, ensure_shapes
 
 
@@ -102,7 +102,7 @@ def learn(case: Case, shapes, folder, broken: bool) -> float:
     cfg.train_dataloader.dataset.indices = case.pictures
     cfg.test_dataloader.sampler.shuffle = True  # or a batch would be of one class
     if cfg.default_scope == 'mmdet':
-        cfg.model = with_classes(cfg.model.to_dict(), 1)
+        cfg.model = with_counts(cfg.model.to_dict(), 1)
         for loader in (cfg.train_dataloader, cfg.test_dataloader):
             loader.dataset.metainfo = dict(classes=METAINFO['classes'][:1], palette=METAINFO['palette'][:1])
     if not case.held_out:

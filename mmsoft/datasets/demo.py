@@ -61,7 +61,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     cfg.update({name: metrics[scope] for name in EVALUATORS})
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
-        cfg[name] = with_classes(cfg[name], count)
+        cfg[name] = with_counts(cfg[name], count)
     if 'size' in cfg.model.get('data_preprocessor', {}):
         cfg.model.data_preprocessor.size = (192, 192)
     _shorten(cfg, length)
@@ -79,7 +79,7 @@ def _pipeline(split: str, masks: Optional[bool] = None) -> list:
     return [dict(type='LoadImageFromFile'), *changes, pack]
 
 
-def with_classes(model: Dict[str, Any], count: int) -> Dict[str, Any]:
+def with_counts(model: Dict[str, Any], count: int) -> Dict[str, Any]:
     """The same model, or a part of it, for another number of classes."""
     return map_dicts(model, lambda part: dict(part, num_classes=count) if 'num_classes' in part else part)
 

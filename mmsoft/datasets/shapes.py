@@ -12,7 +12,6 @@ import shutil
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Dict, Iterator, NamedTuple, Tuple, Union
 
 import cv2
@@ -101,13 +100,16 @@ def _version(root: Path) -> Dict[str, Any]:
 
 def _replace(folder: Path, files: list) -> None:
     """Replaces a folder by one of the given files, pairs of a path below it and the content, once all are written."""
-    with TemporaryDirectory(dir=folder.parent, prefix=f'.{folder.name}.', suffix='.new') as temporary:
-        new = Path(temporary, folder.name)
+    new = folder.with_name(f'.{folder.name}.new')
+    shutil.rmtree(new, ignore_errors=True)  # what a killed process left
+    try:
         for path, content in files:
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             (new / path).write_bytes(content)
         shutil.rmtree(folder, ignore_errors=True)
         new.replace(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 
-from mmsoft.datasets.demo import on_shapes, retarget, with_classes
+from mmsoft.datasets.demo import on_shapes, retarget, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
 from mmsoft.utils.config import datasets, dicts, is_pretrained, load_config
 from mmsoft.utils import UsageError
@@ -123,5 +123,5 @@ def test_a_config_for_the_shapes_stays_as_it_is(load):
 
 def test_all_heads_get_the_number_of_classes():
     model = dict(rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=80), dict(num_classes=80)]))
-    assert with_classes(model, 8) == dict(
+    assert with_counts(model, 8) == dict(
         rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=8), dict(num_classes=8)]))

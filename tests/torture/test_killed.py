@@ -79,14 +79,6 @@ def test_data_generation(trial, shapes, tmp_path):
     assert contents(ensure_shapes(tmp_path / 'shapes', **LARGER)) == whole
 
 
-def test_data_generation_between_two_files(tmp_path):
-    """Killed while the very first file was written."""
-    (tmp_path / '.lock').touch()
-    (tmp_path / '.shapes.json.17.partial').write_bytes(b'{"generator": "mms')
-    ensure_shapes(tmp_path, train=1, val=1, portraits=24, size=64, portrait_size=32)
-    assert not list(tmp_path.glob('*.partial'))
-
-
 @pytest.mark.rounds(1, 30)
 def test_writing_a_checkpoint(trial, tmp_path):
     """A checkpoint written over and over: it is always one whole version."""
