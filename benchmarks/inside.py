@@ -1,12 +1,12 @@
-"""What SOFT's attentions compute, seen by forward hooks; and networks without their attention."""
+"""What SOFT's attentions compute, seen by forward hooks."""
 import re
-from contextlib import ExitStack, contextmanager
-from typing import Iterator, List, NamedTuple
+from contextlib import ExitStack
+from typing import List, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from mmsoft.attention import Attention, SOFTAttention, SoftmaxAttention
+from mmsoft.attention import SOFTAttention
 from mmsoft.ops import gaussian_kernel, soft_norm_attention
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 from mmsoft.utils import UsageError
@@ -64,26 +64,3 @@ def bottlenecks(network: nn.Module, images: Tensor) -> List[Bottleneck]:
         raise UsageError(f'{type(network).__name__} has no SOFTAttention, which this measurement needs; give the '
                          'config of a network that has one.')
     return found
-
-
-@contextmanager
-def without_attention(network: nn.Module) -> Iterator[int]:
-    """Inside, attentions return nothing but what they add to their product: SOFT's convolution of the values.
-
-    It is a control: whatever a trained network still scores does not come from its attention. Class tokens that
-    attend by a module of their own keep it, and so does softmax in networks whose other stages attend otherwise.
-
-    Yields:
-        int: Number of attentions that are switched off.
-    """
-    chosen = [module for module in network.modules() if isinstance(module, Attention) and not module.for_class_token]
-    chosen = [module for module in chosen if not isinstance(module, SoftmaxAttention)] or chosen
-    with ExitStack() as hooks:
-        for attention in chosen:
-            if isinstance(attention, SOFTAttention):
-                hooks.callback(setattr, attention, 'product', attention.product)
-                attention.product = lambda q, bottleneck, v, **options: torch.zeros_like(v)
-            else:
-                hooks.callback(attention.proj.register_forward_pre_hook(
-                    lambda module, args: (torch.zeros_like(args[0]), )).remove)
-        yield len(chosen)

@@ -8,7 +8,8 @@ __version__ = '0.2.0'
 
 # Imported when first asked for: `import mmsoft` loads neither torch nor a host library.
 _LAZY = dict(
-    SOFT='backbones', SimAXCiT='backbones', SimADeiT='backbones', SimACvT='backbones', RescalePyramid='necks')
+    SOFT='backbones', SimAXCiT='backbones', SimADeiT='backbones', SimACvT='backbones', RescalePyramid='necks',
+    AttentionShareHook='engine')
 
 __all__ = ['__version__', 'require_host', *_LAZY]
 

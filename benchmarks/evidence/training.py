@@ -12,9 +12,9 @@ from typing import Dict
 import torch
 from mmengine.runner import Runner
 
+from mmsoft.attention.measure import without_attention
 from mmsoft.utils.files import atomic_write
 from ..common import commit
-from ..inside import without_attention
 from .recipe import SCORES, make_config
 from .rows import METHODS, SHAPES, Run
 

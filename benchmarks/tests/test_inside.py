@@ -3,7 +3,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.inside import bottlenecks, without_attention
+from benchmarks.inside import bottlenecks
+from mmsoft.attention.measure import without_attention
 from mmsoft.attention import Site, build_attention
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
 from mmsoft.utils import UsageError
@@ -68,20 +69,3 @@ def test_without_attention_soft_convolves_its_values(extra):
     torch.testing.assert_close(found, attention.proj(F.pad(v, (0, 0, extra, 0))))
     assert count == 1 and not torch.allclose(found, before)
     torch.testing.assert_close(network(x), before)
-
-
-@torch.no_grad()
-def test_without_attention_in_networks():
-    images = torch.randn(1, 3, 64, 64)
-    soft = SOFT(ARCH).eval()
-    with without_attention(soft) as count:
-        assert count == 4  # the last stage keeps its softmax
-    xcit = SimAXCiT(dict(embed_dims=32, num_heads=2, depth=2, patch_size=16), out_indices=(1, )).eval()
-    before = xcit(images)[0]
-    with without_attention(torch.nn.Sequential(xcit)) as count:
-        assert count == 2 and not torch.allclose(xcit(images)[0], before)  # its class attention is left alone
-    with without_attention(SOFT(ARCH, attention=dict(type='SoftmaxAttention'))) as count:
-        assert count == 5
-    with without_attention(torch.nn.Linear(1, 1)) as count:
-        assert count == 0
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in soft.modules())

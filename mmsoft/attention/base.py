@@ -67,6 +67,7 @@ class Attention(BaseModule):
         if site.dims % site.heads:
             raise OptionError(f'{site.heads} heads do not divide {site.dims} channels')
         self.num_heads = site.heads
+        self.attended = nn.Identity()  # attention's output passes here, for hooks (mmsoft.attention.measure)
         self.kind = type(self).__name__  # noted in checkpoints, since names and shapes do not tell
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[List[HW]] = None) -> Tensor:
@@ -97,7 +98,10 @@ class Attention(BaseModule):
         return torch.cat(outs) if outs else x
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
-        """What :meth:`forward` promises; ``mask`` is None unless :attr:`takes_mask`."""
+        """What :meth:`forward` promises; ``mask`` is None unless :attr:`takes_mask`.
+
+        What attention gives to the tokens passes through :attr:`attended` before anything else is added or projected.
+        """
         raise NotImplementedError
 
     def class_attention(self) -> Optional[dict]:
@@ -118,7 +122,7 @@ class MultiheadAttention(Attention):
         q, k, v = self.qkv(x, hw)
         if mask is not None:  # class tokens in front of the map take part
             mask = F.pad(mask.flatten(1), (x.size(1) - hw[0] * hw[1], 0), value=True)
-        return self.proj(self.product(q, k, v, mask).transpose(1, 2).flatten(2))
+        return self.proj(self.attended(self.product(q, k, v, mask).transpose(1, 2).flatten(2)))
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """Maps q (B, h, n, d), k (B, h, m, d) and v (B, h, m, c) to (B, h, n, c); mask, if it takes one, is (B, m)."""

@@ -38,7 +38,7 @@ class CosFormerAttention(Attention):
         if self.reweight:
             waves = _waves(hw, x.size(1) - hw[0] * hw[1], x)
             q, k = ((t.unsqueeze(-2) * waves).flatten(-2) for t in (q, k))
-        return self.proj(weighted_mean(q, k, v, self.eps).transpose(1, 2).flatten(2))
+        return self.proj(self.attended(weighted_mean(q, k, v, self.eps).transpose(1, 2).flatten(2)))
 
 
 @at_least_float32

@@ -37,7 +37,7 @@ class GaussianAttention(Attention):
     def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (self.query(x), self.value(x)))
-        return self.proj(self.product(q * self.scale, v).transpose(1, 2).flatten(2))
+        return self.proj(self.attended(self.product(q * self.scale, v).transpose(1, 2).flatten(2)))
 
 
 @at_least_float32

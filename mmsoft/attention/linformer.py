@@ -35,7 +35,7 @@ class LinformerAttention(Attention):
         """See :class:`Attention`."""
         q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
         k, v = self.kv(self._reduced(x, hw)).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return self.proj(self.attended(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)))
 
     def _reduced(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
         """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""

@@ -36,7 +36,8 @@ class NystromformerAttention(Attention):
         q, k, v = self.qkv(x, hw)
         q, k = (t * q.size(-1)**-0.25 for t in (q, k))
         landmarks_q, landmarks_k = (self._landmarks(t, hw) for t in (q, k))
-        return self.proj(nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations).transpose(1, 2).flatten(2))
+        out = nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations)
+        return self.proj(self.attended(out.transpose(1, 2).flatten(2)))
 
     def _landmarks(self, tokens: Tensor, hw: Tuple[int, int]) -> Tensor:
         tokens = tokens[:, :, tokens.size(2) - hw[0] * hw[1]:].flatten(0, 1)

@@ -18,18 +18,27 @@ class SimAAttention(MultiheadAttention):
         p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
         eps (float): Least norm that is divided by.
         order (str): Order of the products, see :func:`mmsoft.ops.l1_attention`. Defaults to the cheaper one.
+        reference_tokens (int, optional): Tokens of the images that the network was trained on, 196 for 224² in patches
+            of 16. The l1 norms make SimA's output fall as 1/n with the n tokens that attend; this multiplies it by
+            n / ``reference_tokens``, which keeps its scale on larger images. Defaults to None: as published.
     """
 
     takes_mask = True
 
-    def __init__(self, site: Site, p: Optional[int] = 1, eps: float = 1e-12, order: str = 'auto') -> None:
+    def __init__(self, site: Site, p: Optional[int] = 1, eps: float = 1e-12, order: str = 'auto',
+                 reference_tokens: Optional[int] = None) -> None:
         super().__init__(site)
+        self.reference_tokens = reference_tokens
         check_choice('order', order, ('auto', 'tokens', 'channels'))
         self.options = dict(p=p, eps=eps, order=order)
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`MultiheadAttention`."""
-        return l1_attention(q, k, v, mask, **self.options)
+        out = l1_attention(q, k, v, mask, **self.options)
+        if self.reference_tokens is None:
+            return out
+        tokens = k.size(2) if mask is None else mask.sum(1).view(-1, 1, 1, 1)
+        return out * (tokens / self.reference_tokens)
 
     def class_attention(self) -> dict:
         """See :class:`Attention`."""

@@ -30,12 +30,14 @@ class SOFTAttention(Attention):
         sampling (str): See :class:`BottleneckTokens` (2207.03341, Table 8).
         bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
+        initial_gamma (float): Weight γ of the bottleneck's LayerNorm before training: 1, as published, or less for a
+            kernel that begins wide. From scratch, 0.3 learns to attend at once where 1 may never begin to.
         newton_iterations (int): Newton–Raphson steps.
         inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
     """
 
     def __init__(self, site: Site, norm: bool = True, sampling: str = 'conv', bottleneck_size: Optional[int] = None,
-                 newton_iterations: int = 20, inverse: str = 'auto') -> None:
+                 initial_gamma: float = 1., newton_iterations: int = 20, inverse: str = 'auto') -> None:
         super().__init__(site)
         check_choice('inverse', inverse, INVERSE_METHODS)
         if newton_iterations < 1:
@@ -47,7 +49,7 @@ class SOFTAttention(Attention):
         self.options = dict(iterations=newton_iterations, inverse=inverse)
         self.query = nn.Linear(dims, dims)
         self.value = nn.Linear(dims, dims)
-        self.bottleneck = BottleneckTokens(dims // heads, site.ratio, sampling, bottleneck_size)
+        self.bottleneck = BottleneckTokens(dims // heads, site.ratio, sampling, bottleneck_size, initial_gamma)
         self.conv = nn.Conv2d(heads, heads, kernel_size, padding=kernel_size // 2, groups=heads, bias=False)
         self.proj = nn.Linear(dims, dims)
 
@@ -60,7 +62,7 @@ class SOFTAttention(Attention):
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map)
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
-        out = self.product(q_heads, bottleneck, v_heads, **self.options).transpose(1, 2).flatten(2)
+        out = self.attended(self.product(q_heads, bottleneck, v_heads, **self.options).transpose(1, 2).flatten(2))
         local = self._convolve(v[:, extra:], hw)
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
@@ -86,8 +88,9 @@ class BottleneckTokens(BaseModule):
             smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
     """
 
-    def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None) -> None:
-        super().__init__()
+    def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None,
+                 initial_gamma: float = 1.) -> None:
+        super().__init__(init_cfg=dict(type='Constant', layer='LayerNorm', val=initial_gamma))
         check_choice('sampling', sampling, ('conv', 'avg_pool', 'random', 'biased'))
         if size is not None and size < 1:
             raise OptionError(f'bottleneck_size must be at least 1; got {size}')

@@ -1,11 +1,12 @@
 """What training adds to mmengine's engine."""
 from .amp import BFloat16OptimWrapper
+from .attention_share import AttentionShareHook
 from .checkpoints import WholeCheckpointsHook, latest_checkpoint
 from .finite import FiniteTrainingHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .loops import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
 __all__ = [
-    'BFloat16OptimWrapper', 'EpochBasedTrainLoop', 'FiniteTrainingHook', 'IterBasedTrainLoop',
+    'AttentionShareHook', 'BFloat16OptimWrapper', 'EpochBasedTrainLoop', 'FiniteTrainingHook', 'IterBasedTrainLoop',
     'LayerDecayOptimWrapperConstructor', 'Runner', 'WholeCheckpointsHook', 'latest_checkpoint'
 ]

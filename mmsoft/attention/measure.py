@@ -1,0 +1,156 @@
+"""What attention contributes to a network: measured while it runs, and taken away for comparison."""
+from contextlib import ExitStack, contextmanager
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from .base import Attention
+from .soft import SOFTAttention
+from .softmax import SoftmaxAttention
+
+
+class Contribution:
+    """What one attention contributes to its block.
+
+    Attributes:
+        share: Norm of what attention gives to the tokens over the norm of what that is added to: the convolution of
+            the values in SOFT, the input of the block elsewhere. None until the network has run.
+        exponent: SOFT: mean of ½‖q − b‖² over all queries q and bottleneck tokens b. The kernel is exp of its negative
+            and enters the product twice, so far above 5 attention is closed. None for other attentions.
+        gain: Norm of the attention's output over the norm of the values. None where there are no values to compare.
+    """
+
+    def __init__(self) -> None:
+        self._sums: Dict[str, float] = {}
+        self._exponents: List[float] = []
+
+    @property
+    def share(self) -> Optional[float]:
+        """See above."""
+        return self._ratio('attention', 'beside')
+
+    @property
+    def gain(self) -> Optional[float]:
+        """See above."""
+        return self._ratio('output', 'values')
+
+    @property
+    def exponent(self) -> Optional[float]:
+        """See above."""
+        return sum(self._exponents) / len(self._exponents) if self._exponents else None
+
+    def add(self, **tensors: Tensor) -> None:
+        """Adds the squared norms of tensors, by the names that the properties use."""
+        for name, tensor in tensors.items():
+            self._sums[name] = self._sums.get(name, 0.) + tensor.detach().float().square().sum().item()
+
+    def add_exponent(self, q: Tensor, bottleneck: Tensor) -> None:
+        """Adds the mean exponent of queries (G, n, d) and bottleneck tokens (G, m, d)."""
+        q, b = q.detach().float(), bottleneck.detach().float()
+        square = q.square().sum(-1).mean(-1) + b.square().sum(-1).mean(-1)
+        self._exponents.append((square / 2 - (q.mean(-2) * b.mean(-2)).sum(-1)).mean().item())
+
+    def _ratio(self, above: str, below: str) -> Optional[float]:
+        if not self._sums.get(below):
+            return None
+        return (self._sums.get(above, 0.) / self._sums[below])**0.5
+
+
+@contextmanager
+def measured_attention(model: nn.Module) -> Iterator[Dict[str, Contribution]]:
+    """Measures every attention of a model while the context lasts.
+
+    Args:
+        model (nn.Module): Any model that contains mmsoft's attentions, or a user's subclasses of them.
+
+    Yields:
+        dict[str, Contribution]: By the name of the attention in the model; filled by each forward pass.
+
+    Example:
+        >>> with measured_attention(model) as contributions:
+        ...     model(images)
+        >>> {name: one.share for name, one in contributions.items()}
+    """
+    contributions = {}
+    modules = dict(model.named_modules())
+    with ExitStack() as stack:
+        for name, attention in _attentions(model):
+            one = contributions[name] = Contribution()
+            if isinstance(attention, SOFTAttention):
+                hooks = _soft_hooks(attention, one)
+            else:
+                hooks = _residual_hooks(attention, modules[name.rpartition('.')[0]], one)
+            for handle in hooks:
+                stack.callback(handle.remove)
+        yield contributions
+
+
+@contextmanager
+def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) -> Iterator[int]:
+    """Sets the output of attention to zero while the context lasts: the control for whether a network uses it.
+
+    What a block adds beside attention stays: convolutions of the values, residual connections, FFNs and the bias of the
+    projection behind attention.
+
+    Args:
+        model (nn.Module): Any model that contains mmsoft's attentions.
+        stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults to
+            None: all, except attentions of the class token alone and, in networks with others, softmax, which SOFT
+            has in its last stage.
+
+    Yields:
+        int: Number of attentions that are set to zero.
+    """
+    chosen = [(name, one) for name, one in _attentions(model) if not one.for_class_token]
+    if stages is None:
+        chosen = [(name, one) for name, one in chosen if not isinstance(one, SoftmaxAttention)] or chosen
+    else:
+        chosen = [(name, one) for name, one in chosen if stage_of(name) in stages]
+    with ExitStack() as stack:
+        for _, one in chosen:
+            handle = one.attended.register_forward_hook(lambda module, args, out: torch.zeros_like(out))
+            stack.callback(handle.remove)
+        yield len(chosen)
+
+
+def stage_of(name: str) -> int:
+    """Stage, or block of an architecture without stages, of an attention by its name in the model, counted from 0."""
+    return next((int(part) for part in name.split('.') if part.isdigit()), 0)
+
+
+def _attentions(model: nn.Module) -> Iterator[Tuple[str, Attention]]:
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, Attention))
+
+
+def _soft_hooks(attention: SOFTAttention, one: Contribution) -> list:
+    kept: Dict[str, Tensor] = {}
+
+    def attended(module: nn.Module, args: tuple, out: Tensor) -> None:
+        kept['attention'] = out
+        one.add(attention=out, output=out)
+
+    def projected(module: nn.Module, args: Tuple[Tensor]) -> None:
+        one.add(beside=args[0] - kept.pop('attention'))
+
+    def sampled(module: nn.Module, args: Tuple[Tensor], tokens: Tensor) -> None:
+        one.add_exponent(args[0].flatten(2).transpose(1, 2), tokens)
+
+    return [
+        attention.attended.register_forward_hook(attended),
+        attention.proj.register_forward_pre_hook(projected),
+        attention.bottleneck.register_forward_hook(sampled),
+        attention.value.register_forward_hook(lambda module, args, out: one.add(values=out)),
+    ]
+
+
+def _residual_hooks(attention: Attention, block: nn.Module, one: Contribution) -> list:
+    gamma = getattr(block, 'gamma1', 1.)
+    hooks = [
+        block.register_forward_pre_hook(lambda module, args: one.add(beside=args[0])),
+        attention.register_forward_hook(lambda module, args, out: one.add(attention=out * gamma)),
+        attention.attended.register_forward_hook(lambda module, args, out: one.add(output=out)),
+    ]
+    if hasattr(attention, 'qkv'):
+        hooks.append(attention.qkv.register_forward_hook(lambda module, args, qkv: one.add(values=qkv[2])))
+    return hooks

@@ -1,0 +1,142 @@
+"""What attention contributes, measured by hooks, against the same computed by hand; and the networks without it."""
+import pytest
+import torch
+from torch import nn
+
+from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.attention import SimAAttention, Site
+from mmsoft.attention.measure import measured_attention, stage_of, without_attention
+
+SOFT_ARCH = dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1])
+XCIT = dict(embed_dims=16, num_heads=2, depth=2, patch_size=8)
+NETWORKS = dict(
+    soft=lambda: SOFT(SOFT_ARCH, out_indices=(0, 1)),
+    deit=lambda: SimADeiT(dict(embed_dims=16, num_heads=2, depth=2), out_indices=(1, ), img_size=32),
+    xcit=lambda: SimAXCiT(XCIT, (1, )),
+    cvt=lambda: SimACvT(dict(embed_dims=[16, 16, 16], num_heads=[1, 1, 1], depths=[1, 1, 1])),
+)
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request):
+    network = NETWORKS[request.param]().eval()
+    network.init_weights()
+    return network
+
+
+def test_share_of_soft_is_that_of_attention_beside_the_convolution():
+    network = SOFT(SOFT_ARCH, out_indices=(0, )).eval()
+    network.init_weights()
+    attention, seen = network.stages[0].blocks[0].attn, {}
+    attention.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
+    with torch.no_grad(), measured_attention(network) as contributions:
+        network(torch.randn(2, 3, 64, 64))
+    one = contributions['stages.0.blocks.0.attn']
+
+    x, hw = seen['x'], seen['hw']
+    q, v = attention.query(x) * attention.scale, attention.value(x)
+    q_map = q.transpose(1, 2).unflatten(2, hw)
+    tokens = attention.bottleneck(q_map)
+    out = attention.product(q[:, None], tokens[:, None], v[:, None], **attention.options).squeeze(1)
+    local = nn.functional.conv2d(v.transpose(1, 2).unflatten(2, hw), attention.conv.weight.expand(16, -1, -1, -1),
+                                 padding=4, groups=16)
+    assert one.share == pytest.approx((out.norm() / local.norm()).item(), rel=1e-4)
+    assert one.gain == pytest.approx((out.norm() / v.norm()).item(), rel=1e-4)
+    assert one.exponent == pytest.approx((torch.cdist(q, tokens)**2 / 2).mean().item(), rel=1e-4)
+
+
+def test_share_of_others_is_that_of_attention_beside_the_input_of_the_block():
+    network = SimAXCiT(XCIT, (1, )).eval()
+    block, seen = network.blocks[1], {}
+    nn.init.constant_(block.gamma1, 0.5)
+    block.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
+    with torch.no_grad(), measured_attention(network) as contributions:
+        network(torch.randn(2, 3, 64, 64))
+    out = 0.5 * block.attn(block.norm1(seen['x']), seen['hw'])
+    share = contributions['blocks.1.attn'].share
+    assert share == pytest.approx((out.norm() / seen['x'].norm()).item(), rel=1e-4)
+
+
+def test_measuring_leaves_the_network_as_it_was(network):
+    x = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        before = network(x)
+        with measured_attention(network) as contributions:
+            during = network(x)
+        counted = {name: one.share for name, one in contributions.items()}
+        after = network(x)
+    for a, b, c in zip(before, during, after):
+        assert torch.equal(a, b) and torch.equal(a, c)
+    assert counted == {name: one.share for name, one in contributions.items()}  # nothing is added afterwards
+    assert all(share > 0 for share in counted.values())
+
+
+@torch.no_grad()
+def test_without_attention_an_image_moves_nothing_far_away(network):
+    """One changed corner reaches the other one through attention alone."""
+    x = torch.randn(1, 3, 192, 192)
+    other = x.clone()
+    other[..., :16, :16] += 5
+
+    def moved():
+        return max((a - b)[..., -1, -1].abs().max().item() for a, b in zip(network(x)[:1], network(other)[:1]))
+
+    assert moved() > 0
+    with without_attention(network):
+        assert moved() == 0
+    assert moved() > 0
+
+
+def test_stages_are_chosen(network):
+    names = [name for name, module in network.named_modules() if hasattr(module, 'attended')]
+    with torch.no_grad(), without_attention(network, [0]), measured_attention(network) as contributions:
+        network(torch.randn(1, 3, 64, 64))
+    assert [contributions[name].gain == 0 for name in names] == [stage_of(name) == 0 for name in names]
+
+
+def test_says_how_many_are_taken_away(network):
+    """Class attention stays, and so does softmax beside others."""
+    with without_attention(network) as count:
+        assert count == sum(hasattr(module, 'attended') for module in network.modules())
+    with without_attention(network, [9]) as count:
+        assert count == 0
+    with without_attention(nn.Linear(1, 1)) as count:
+        assert count == 0
+    soft = SOFT(dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4))
+    with without_attention(soft) as count:
+        assert count == 3
+    with without_attention(soft, [3]) as count:
+        assert count == 1
+    with without_attention(SimAXCiT(XCIT, (1, ), out_type='cls_token')) as count:
+        assert count == 2
+
+
+def test_gamma_begins_where_it_is_told_and_nothing_else_changes():
+    networks = []
+    for gamma in (1., 0.3):
+        torch.manual_seed(0)
+        networks.append(SOFT(SOFT_ARCH, out_indices=(1, ), attention=dict(type='SOFTAttention', initial_gamma=gamma)))
+        networks[-1].init_weights()
+    published, wide = (network.state_dict() for network in networks)
+    changed = [name for name in published if not torch.equal(published[name], wide[name])]
+    assert changed == [f'stages.{i}.blocks.0.attn.bottleneck.norm.weight' for i in (0, 1)]
+    assert all((wide[name] == 0.3).all() for name in changed)
+
+
+@pytest.mark.parametrize('masked', [False, True])
+def test_reference_tokens_keep_the_scale_of_sima(masked):
+    """Four times the tokens, each four times: without it a quarter comes out."""
+    torch.manual_seed(0)
+    site = Site(16, 2, (4, 4))
+    plain, scaled = SimAAttention(site), SimAAttention(site, reference_tokens=16)
+    scaled.load_state_dict(plain.state_dict())
+    q, k, v = torch.randn(3, 2, 2, 16, 8).unbind()
+    larger = [t.repeat(1, 1, 4, 1) for t in (q, k, v)]
+    mask = torch.ones(2, 64, dtype=torch.bool) if masked else None
+    if masked:  # the fifth copy is padding
+        larger = [torch.cat([t, torch.randn(2, 2, 16, 8)], 2) for t in larger]
+        mask = torch.cat([mask, torch.zeros(2, 16, dtype=torch.bool)], 1)
+    small = plain.product(q, k, v)
+    torch.testing.assert_close(scaled.product(q, k, v), small)
+    torch.testing.assert_close(plain.product(*larger, mask)[:, :, :16], small / 4)
+    torch.testing.assert_close(scaled.product(*larger, mask)[:, :, :16], small)

@@ -1,0 +1,55 @@
+"""Attention's share is logged during training, and a stage without any is warned of once."""
+import logging
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+from torch import nn
+
+from mmsoft import SOFT, AttentionShareHook
+
+
+class Visualizer:
+    def __init__(self):
+        self.scalars = []
+
+    def add_scalars(self, scalars, step):
+        self.scalars.append((step, scalars))
+
+
+class Runner:
+    """As much of mmengine's runner as the hook sees."""
+
+    def __init__(self, gamma):
+        backbone = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=(0, ),
+                        attention=[dict(type='SOFTAttention', initial_gamma=gamma)])
+        backbone.init_weights()
+        self.model = nn.ModuleDict(dict(backbone=backbone))
+        self.visualizer, self.iter, self.cfg = Visualizer(), 0, Config()
+        self.logger = MMLogger.get_current_instance()
+
+    def train(self, hook, iterations):
+        for _ in range(iterations):
+            hook.before_train_iter(self, self.iter)
+            with torch.no_grad():
+                self.model.backbone(torch.randn(1, 3, 64, 64))
+            hook.after_train_iter(self, self.iter)
+            self.iter += 1
+
+
+@pytest.mark.parametrize('gamma, closed', [(3., True), (0.3, False)])
+def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
+    runner, hook = Runner(gamma), AttentionShareHook(interval=2, begin=3)
+    with caplog.at_level(logging.WARNING, 'mmengine'):
+        MMLogger.get_current_instance().addHandler(caplog.handler)
+        runner.train(hook, 8)
+        MMLogger.get_current_instance().removeHandler(caplog.handler)
+    assert [step for step, _ in runner.visualizer.scalars] == [2, 4, 6, 8]
+    name = 'backbone.stages.0.blocks.0.attn'
+    for _, scalars in runner.visualizer.scalars:
+        assert set(scalars) == {f'attention_{kind}/{name}' for kind in ('share', 'exponent', 'gain')}
+        assert (scalars[f'attention_share/{name}'] < 0.01) == closed
+    warnings = [record for record in caplog.records if 'Attention contributes less than 1% in stage 0' in record.message]
+    assert len(warnings) == closed
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in runner.model.modules())
