@@ -6,7 +6,7 @@ STACK ?= stable
 export STACK
 PY := .venv$(if $(filter stable,$(STACK)),,-$(STACK))/bin/python
 
-DETECTOR := configs/retinanet_soft_nano_shapes.py
+DETECTOR := configs/retinanet_soft_nano_sky_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 

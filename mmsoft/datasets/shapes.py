@@ -6,13 +6,17 @@ The tools call :func:`ensure_shapes` when they need it. Images are stored once; 
     annotations/{train,val}.json                   COCO
     annotations/{training,validation}/000000.png   ADE20K
     imagenet/{train,val}/CLASS/000000.jpg          ImageFolder
+    sky/{train,val}/000000.jpg, sky/{train,val}.json   COCO, in scenes under a sky
+
+Under a sky there are twelve classes, each outline by day and by night: no object shows which of the two it is, the sky
+at the upper border does. It takes attention, or convolutions that reach as far, to tell them apart.
 """
 import json
 import shutil
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 import cv2
 import numpy as np
@@ -20,7 +24,7 @@ from filelock import FileLock
 from mmengine.logging import print_log
 
 from ..utils import UsageError
-from .shapes_scene import OUTLINES, TEXTURES, Instance, Scene, draw_portrait, draw_scene
+from .shapes_scene import OUTLINES, SKIES, TEXTURES, Scene, draw_portrait, draw_scene, draw_sky_scene
 
 CLASSES = tuple(OUTLINES)
 STUFF = tuple(TEXTURES)
@@ -31,13 +35,18 @@ METAINFO = dict(classes=CLASSES, palette=PALETTE)
 SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETTE)
 """Of the ADE20K form, whose label 0 is clutter and is left out by ``reduce_zero_label=True``."""
 
+SKY_METAINFO = dict(
+    classes=tuple(f'{kind} {name}' for kind in SKIES for name in OUTLINES),
+    palette=PALETTE + [tuple(channel // 2 for channel in colour) for colour in PALETTE])
+"""Of the COCO form of scenes under a sky."""
+
 # Where the files of a split are below the root.
 IMAGES = dict(train='images/training', val='images/validation')
 INSTANCES = dict(train='annotations/train.json', val='annotations/val.json')
 LABELS = dict(train='annotations/training', val='annotations/validation')
 PORTRAITS = dict(train='imagenet/train', val='imagenet/val')
 DEFAULT_ROOT = 'data/shapes'
-_VERSION = 5  # to be raised whenever the same parameters give other files
+_VERSION = 6  # to be raised whenever the same parameters give other files
 
 
 class Parameters(NamedTuple):
@@ -130,20 +139,28 @@ def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
         rng = np.random.default_rng([parameters.seed, stream, index])
         return draw_portrait(rng, parameters.portrait_size, index % len(CLASSES))
 
+    def sky_scene(stream, index):
+        rng = np.random.default_rng([parameters.seed, stream, index])
+        night = int(rng.integers(len(SKIES)))
+        drawn = draw_sky_scene(rng, *sides[index % 3], list(SKIES)[night])
+        named = [one._replace(label=one.label + night * len(CLASSES)) for one in drawn.instances]
+        return drawn._replace(instances=named)
+
     # Threads suffice, because NumPy and OpenCV do most of their work without the interpreter's lock.
     with ThreadPool() as pool:
         for stream, (split, count) in enumerate(dict(train=parameters.train, val=parameters.val).items()):
-            images, annotations = [], []
+            written = []
             for index, drawn in enumerate(pool.imap(partial(scene, stream), range(count))):
-                name, (height, width) = f'{index:06d}', drawn.semantic.shape
-                images.append(dict(id=index + 1, file_name=f'{name}.jpg', height=height, width=width))
-                for instance in drawn.instances:
-                    annotations.append(dict(id=len(annotations) + 1, image_id=index + 1, **_annotation(instance)))
-                yield f'{IMAGES[split]}/{name}.jpg', _jpeg(drawn.image)
-                yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
-            categories = [dict(id=id, name=name, supercategory='shape') for id, name in enumerate(CLASSES, start=1)]
-            coco = dict(info={}, licenses=[], images=images, annotations=annotations, categories=categories)
-            yield INSTANCES[split], json.dumps(coco, separators=(',', ':')).encode()
+                written.append(_described(f'{index:06d}.jpg', drawn))
+                yield f'{IMAGES[split]}/{index:06d}.jpg', _jpeg(drawn.image)
+                yield f'{LABELS[split]}/{index:06d}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
+            yield INSTANCES[split], _coco(written, CLASSES)
+        for stream, (split, count) in enumerate(dict(train=parameters.train, val=parameters.val).items(), start=4):
+            written = []
+            for index, drawn in enumerate(pool.imap(partial(sky_scene, stream), range(count))):
+                written.append(_described(f'{index:06d}.jpg', drawn))
+                yield f'sky/{split}/{index:06d}.jpg', _jpeg(drawn.image)
+            yield f'sky/{split}.json', _coco(written, SKY_METAINFO['classes'])
         portraits = dict(train=parameters.portraits, val=parameters.portraits // 4)
         for stream, (split, count) in enumerate(portraits.items(), start=2):
             for index, drawn in enumerate(pool.imap(partial(portrait, stream), range(count))):
@@ -154,11 +171,23 @@ def _jpeg(image: np.ndarray) -> bytes:
     return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
 
 
-def _annotation(instance: Instance) -> Dict[str, Any]:
-    """An object as COCO has it."""
-    label, mask, crowd = instance
-    return dict(category_id=label + 1, iscrowd=int(crowd), area=int(mask.sum()),
-                bbox=list(cv2.boundingRect(mask.view(np.uint8))), segmentation=run_lengths(mask))
+def _described(file_name: str, scene: Scene) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
+    """A scene and its objects as COCO has them, without ids."""
+    height, width = scene.semantic.shape
+    objects = [dict(category_id=label + 1, iscrowd=int(crowd), area=int(mask.sum()),
+                    bbox=list(cv2.boundingRect(mask.view(np.uint8))), segmentation=run_lengths(mask))
+               for label, mask, crowd in scene.instances]
+    return dict(file_name=file_name, height=height, width=width), objects
+
+
+def _coco(scenes: Sequence[Tuple[Dict[str, Any], List[Dict[str, Any]]]], classes: Sequence[str]) -> bytes:
+    """A COCO annotation file of scenes from :func:`_described`; all ids count from 1."""
+    images = [dict(image, id=number) for number, (image, _) in enumerate(scenes, start=1)]
+    objects = [dict(one, image_id=image['id']) for image, (_, found) in zip(images, scenes) for one in found]
+    annotations = [dict(one, id=number) for number, one in enumerate(objects, start=1)]
+    categories = [dict(id=number, name=name, supercategory='shape') for number, name in enumerate(classes, start=1)]
+    coco = dict(info={}, licenses=[], images=images, annotations=annotations, categories=categories)
+    return json.dumps(coco, separators=(',', ':')).encode()
 
 
 def run_lengths(mask: np.ndarray) -> Dict[str, Any]:

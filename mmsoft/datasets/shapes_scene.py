@@ -16,6 +16,7 @@ MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
 DULL, VIVID = (0., 0.3), (0.6, 1.)  # saturation of the background and of objects
 HUE_SPREAD = 0.06  # standard deviation of a class's hues, in turns of the colour circle
+SKY = -1  # instead of a label
 _SUBPIXEL_BITS = 4
 _SHADOW = 10  # maximum reach of a shadow beyond its object, in pixels
 
@@ -104,6 +105,18 @@ def _blend(field: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return low + field[..., None] * (high - low)
 
 
+def _crescent() -> np.ndarray:
+    angle = np.linspace(-0.6 * np.pi, 0.6 * np.pi, 24)
+    x, y, end = np.cos(angle), np.sin(angle), math.cos(0.6 * np.pi)
+    return np.concatenate([np.stack([x, y], 1), np.stack([end + 0.45 * (x - end), y], 1)[::-1]])
+
+
+# The colour of the sky, the outline of what stands in it, and that one's colour, in BGR.
+SKIES = dict(
+    day=((235, 190, 120), _polar([1, 0.6] * 10), (40, 210, 255)), night=((70, 35, 25), _crescent(), (235, 245, 250)))
+SKY_HEIGHT = 0.16  # of a scene
+
+
 class Canvas:
     """Paints a scene of a size in pixels from back to front, and keeps account of what stays visible."""
 
@@ -115,6 +128,19 @@ class Canvas:
         self._placed: List[Tuple[int, bool, int]] = []
         for _ in range(rng.integers(0, 3)):
             self._scribble()
+
+    def paint_sky(self, kind: str) -> None:
+        """Paints a strip of sky, a key of ``SKIES``, along the upper border, and keeps most of it visible."""
+        height, width = self._owner.shape
+        rows = round(SKY_HEIGHT * height)
+        sky, outline, colour = SKIES[kind]
+        self._image[:rows] = np.float32(sky) + self._rng.normal(0, 8, 3)
+        points = (outline - (outline.max(0) + outline.min(0)) / 2) * 0.8 * rows / np.ptp(outline, 0).max()
+        centre = self._rng.uniform(0.6 * rows, width - 0.6 * rows), rows / 2
+        self._image = _blend(self._rasterise([points + centre]), self._image, np.float32(colour))
+        self._semantic[:rows] = 0
+        self._placed.append((SKY, False, rows * width))
+        self._owner[:rows] = len(self._placed)
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
         """Puts an object (its label an index into ``OUTLINES``, its longer side in pixels) or a crowd before all others.
@@ -141,6 +167,8 @@ class Canvas:
         """The scene as painted so far, with the noise of a camera."""
         rng, semantic, instances = self._rng, self._semantic.copy(), []
         for number, (label, crowd, _) in enumerate(self._placed, start=1):
+            if label == SKY:
+                continue
             mask = self._owner == number
             semantic[mask] = 1 + label
             instances.append(Instance(label, mask, crowd))
@@ -233,6 +261,16 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
         # The exponent favours larger ones: of the very small, little can be told.
         size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.3)
         canvas.place(int(rng.integers(len(OUTLINES))), size)
+    return canvas.scene()
+
+
+def draw_sky_scene(rng: np.random.Generator, width: int, height: int, kind: str) -> Scene:
+    """A scene under a sky, a key of ``SKIES``, of one to seven objects that are larger than the smallest of others."""
+    canvas = Canvas(rng, width, height)
+    canvas.paint_sky(kind)
+    smallest, largest = 1.5 * MIN_SIZE, min(width, height) / 2
+    for _ in range(rng.integers(1, 8)):
+        canvas.place(int(rng.integers(len(OUTLINES))), smallest * (largest / smallest)**(rng.random()**0.3))
     return canvas.scene()
 
 
