@@ -4,13 +4,14 @@
 #   make test STACK=latest          in .venv-latest, with the versions of requirements/stacks/latest.txt
 STACK ?= stable
 export STACK
-PY := .venv$(if $(filter stable,$(STACK)),,-$(STACK))/bin/python
+BIN := .venv$(if $(filter stable,$(STACK)),,-$(STACK))/bin
+PY := $(BIN)/python
 
 DETECTOR := configs/retinanet_soft_nano_sky_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 
-.PHONY: setup train segment test bench zoo evidence torture figures gpu docs
+.PHONY: setup train segment test test-all lint bench zoo evidence torture figures gpu docs
 
 setup:
 	@tools/setup_env.sh
@@ -22,8 +23,21 @@ segment: setup
 	$(PY) tools/showcase.py $(SEGMENTER) $(ARGS)
 
 # The oldest stack has no operators for detectors: what it tests is the networks, and their loading.
+PYTEST = $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS_$(STACK))
 test: setup
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS_$(STACK)) $(ARGS)
+	$(PYTEST) -m 'not slow' $(ARGS)
+
+# Slow tests, too, and the short rounds of the campaign against everything that goes wrong.
+test-all: setup
+	$(PYTEST) $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	$(BIN)/codespell
 
 bench: setup
 	$(PY) -m benchmarks.speed $(ARGS)

@@ -24,7 +24,7 @@ class LinearQKV(nn.Linear):
         super().__init__(embed_dims, 3 * embed_dims)
         self.num_heads = num_heads
 
-    def forward(self, x: Tensor, hw: HW) -> Tuple[Tensor, ...]:
+    def forward(self, x: Tensor, hw: HW) -> Tuple[Tensor, ...]:  # type: ignore[override]
         """Tokens of shape (B, n, C) to three of shape (B, h, n, C / h)."""
         return super().forward(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 

@@ -1,5 +1,5 @@
 """SimA: queries and keys normalised over the tokens, then multiplied, without softmax."""
-from typing import Optional
+from typing import Any, Dict, Optional
 
 from torch import Tensor
 
@@ -30,7 +30,7 @@ class SimAAttention(MultiheadAttention):
         super().__init__(site)
         self.reference_tokens = reference_tokens
         check_choice('order', order, ('auto', 'tokens', 'channels'))
-        self.options = dict(p=p, eps=eps, order=order)
+        self.options: Dict[str, Any] = dict(p=p, eps=eps, order=order)
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`MultiheadAttention`."""

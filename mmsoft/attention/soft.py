@@ -1,5 +1,5 @@
 """SOFT's attention: a Gaussian kernel and its Nyström decomposition."""
-from typing import Optional, Tuple
+from typing import Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -106,7 +106,7 @@ class BottleneckTokens(BaseModule):
         tokens = self._pick(q) if self.sampling in ('random', 'biased') else self._sample(q)
         return self.act(self.norm(fresh_size_symbol(tokens, 1)))
 
-    def grid(self, hw: Tuple[int, int]) -> Tuple[int, int]:
+    def grid(self, hw: Sequence[int]) -> Tuple[int, int]:
         """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
         rows, columns = (self._cover(extent)[0] for extent in hw)
         return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
@@ -136,9 +136,10 @@ class BottleneckTokens(BaseModule):
 
         An exported graph knows neither the stride nor the number of windows, so both are tensors.
         """
+        assert self.size is not None
         beyond = (extent - 1) // self.ratio * self.ratio
         n = clamp_size(beyond + 1, self.size) if self.size > 1 else 1
-        token, row, k = (torch.arange(count, device=like.device) for count in (extent, n, self.ratio))
+        token, row, k = (torch.arange(count, device=like.device) for count in (extent, n, self.ratio))  # type: ignore[arg-type]
         beyond = token[-1:] // self.ratio * self.ratio
         stride = (beyond // max(self.size - 1, 1)).clamp(1, self.ratio)
         windows = (beyond + stride - 1) // stride + 1

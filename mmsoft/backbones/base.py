@@ -59,6 +59,7 @@ class BaseBackbone(BaseModule):
                  in_channels: int = 3,
                  init_cfg: Optional[Union[dict, List[dict]]] = None) -> None:
         super().__init__(init_cfg)
+        self.init_cfg: Optional[Union[dict, List[dict]]]
         self._register_state_dict_hook(note_attention)
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
         out_indices = (out_indices, ) if isinstance(out_indices, int) else tuple(out_indices)

@@ -89,7 +89,7 @@ class SimACvT(BaseBackbone):
             x, cls = stage(x)
             if i in self.out_indices:
                 maps.append(x)
-        return self._outputs(maps, self.norm(cls) if self.has_cls_token else None)
+        return self._outputs(maps, self.norm(cls) if self.norm is not None else None)
 
     def _layers(self) -> List[Tuple[str, ...]]:
         return layers_of_stages(self.arch['depths'])

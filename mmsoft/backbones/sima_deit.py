@@ -83,7 +83,8 @@ class SimADeiT(BaseBackbone):
             x = apply_block(block, x, hw, with_cp=self.with_cp)
             if i in self.out_indices:
                 maps.append(to_map(x[:, 1:], hw))
-        return self._outputs(maps, self.norm(x[:, 0]) if self.has_cls_token else None)
+        cls = self.norm(x[:, 0]) if self.norm is not None else None
+        return self._outputs(maps, cls)
 
     def _layers(self) -> List[Tuple[str, ...]]:
         return [('patch_embed', 'cls_token', 'pos_embed'), *((f'blocks.{i}.', ) for i in range(self.arch['depth']))]

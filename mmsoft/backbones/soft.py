@@ -102,7 +102,7 @@ class SOFT(BaseBackbone):
             tokens, hw = stage(x)
             extra = tokens.size(1) - hw[0] * hw[1]
             if extra:
-                tokens = self.norm(tokens)
+                tokens = self.norm(tokens)  # type: ignore[misc]
             x = to_map(tokens[:, extra:], hw)
             if i in self.out_indices:
                 maps.append(x)

@@ -1,6 +1,6 @@
 """What XCiT is made of besides attention: embeddings, blocks, and masks for images that are padded."""
 import math
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,7 @@ def image_extent(x: Tensor) -> Tensor:
     return torch.stack([length(inside.any(dim=2)), length(inside.any(dim=1))], dim=1)
 
 
-def extent_mask(extent: Tensor, hw: HW) -> Tensor:
+def extent_mask(extent: Tensor, hw: Sequence[int]) -> Tensor:
     """Mask of shape (B, 1, H', W') that is true in the first ``extent`` rows and columns, given as (B, 2)."""
     rows, columns = (torch.arange(length, device=extent.device) < extent[:, i, None] for i, length in enumerate(hw))
     return (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
@@ -112,7 +112,7 @@ class FourierPositionEncoding(BaseModule):
     def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
         """Sine and cosine in turn, shape (length, num_feats), or (B, length, num_feats) for (B, 1) ``extent``."""
         weight = self.proj.weight
-        exact = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+        exact: Dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
         place = torch.arange(1, length + 1, **exact)
         phase = place / ((place[-1:] if extent is None else extent) + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)

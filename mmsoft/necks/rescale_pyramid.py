@@ -54,6 +54,8 @@ class RescalePyramid(BaseModule):
 class Enlarge(nn.ConvTranspose2d):
     """2×2 transposed convolution of stride 2; a matrix product where :func:`mmsoft.layers.embed.is_half_on_cpu`."""
 
+    bias: Tensor
+
     def __init__(self, channels: int) -> None:
         super().__init__(channels, channels, 2, 2)
 
@@ -67,6 +69,8 @@ class Enlarge(nn.ConvTranspose2d):
 
 class MaxPool(nn.MaxPool2d):
     """Max pooling that rounds up, by operators that every exporter knows at any size."""
+
+    stride: int
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""

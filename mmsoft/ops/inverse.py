@@ -129,7 +129,7 @@ def newton_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, me
 
 if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take minutes for tens of small products
     newton_product = torch.library.custom_op('mmsoft::newton_product', newton_product, mutates_args=())
-    newton_product.register_fake(lambda matrix, y, *_: y.new_empty(y.shape))
+    newton_product.register_fake(lambda matrix, y, *_: y.new_empty(y.shape))  # type: ignore[attr-defined]
 
 
 def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> Tuple[Tensor, ...]:

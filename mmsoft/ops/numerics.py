@@ -124,7 +124,7 @@ def _dynamo_exports() -> bool:
 
 # Dynamo calls these instead of tracing them; torch.compiler.assume_constant_result does the same, but imports dynamo.
 for _function in (_rounds_float32, _dynamo_exports):  # their names must begin with an underscore
-    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    _function._dynamo_marked_constant = True  # type: ignore[union-attr]
 
 
 def refuse_transforms() -> None:
@@ -147,7 +147,7 @@ def clamp_size(size: Size, maximum: int = 2**31) -> Size:
     symbol = torch.full((), size).clamp(max=maximum).item()
     torch._check(symbol >= 2)
     torch._check(symbol <= maximum)
-    return symbol
+    return symbol  # type: ignore[return-value]
 
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
@@ -156,7 +156,9 @@ def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
     Each later operator on a formula of an image's sides would take the export a second.
     """
     size = x.size(dim)
-    return x.index_select(dim, torch.arange(clamp_size(size), device=x.device)) if _is_export_symbol(size) else x
+    if not _is_export_symbol(size):
+        return x
+    return x.index_select(dim, torch.arange(clamp_size(size), device=x.device))  # type: ignore[arg-type]
 
 
 def _is_export_symbol(size: Size) -> bool:
