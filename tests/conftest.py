@@ -14,7 +14,11 @@ with warnings.catch_warnings(record=True):  # torch has one here that passes pyt
     import mmengine.optim  # noqa: F401
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if 'trial' in item.fixturenames:  # a round of the campaign, tests/torture
+            item.add_marker(pytest.mark.slow)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker('cuda'):

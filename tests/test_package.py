@@ -399,7 +399,7 @@ def test_setup_has_nothing_to_do_twice(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which('make') is None, reason='there is no make')
-@pytest.mark.parametrize('target', ['setup', 'train', 'segment', 'test', 'bench', 'zoo'])
+@pytest.mark.parametrize('target', ['setup', 'train', 'segment', 'test', 'test-all', 'bench', 'zoo'])
 def test_make_sets_up_and_runs_a_tool(target):
     dry_run = ['make', '--dry-run', '--no-print-directory', target]  # a make around this test would print folders
     lines = subprocess.check_output(dry_run, cwd=ROOT, universal_newlines=True).splitlines()

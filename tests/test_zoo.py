@@ -14,7 +14,12 @@ COUNTED = [name for name, model in PUBLISHED.items()
            if 'FLOPs' in model and name.endswith('_in1k') and (name.startswith('sima') or '_plain' in name)]
 
 
-@pytest.mark.parametrize('name', COUNTED)
+# To trace many equal blocks takes most of the time.
+LONG = ('soft_medium_plain_in1k', 'soft_large_plain_in1k', 'soft_huge_plain_in1k')
+
+
+@pytest.mark.parametrize(
+    'name', [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in COUNTED])
 def test_published_figures(name):
     published, size = PUBLISHED[name], measure(load_config(str(ROOT / f'configs/{name}.py')))
     assert size.flops == pytest.approx(published['FLOPs'], rel=0.08)
