@@ -15,6 +15,8 @@ def main() -> None:
     add('--wait-time', type=float, default=2, help='seconds for which the window shows an image')
     add('--tta', action='store_true', help='merge predictions over several versions of each image (test-time '
         'augmentation): the tta_pipeline of the config, or a horizontal flip')
+    add('--without-attention', type=int, nargs='*', metavar='STAGE', help='set the attention of these stages to zero, '
+        'counted from 0, or of all: shows what attention is worth')
     test(**parse_run(parser))
 
 

@@ -1,6 +1,6 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from mmengine.config import Config
@@ -66,7 +66,8 @@ def train(config: str, work_dir: Optional[str] = None, amp: bool = False, auto_s
 
 def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Optional[str] = None, show: bool = False,
          show_dir: Optional[str] = None, wait_time: float = 2, tta: bool = False, cfg_options: Options = None,
-         launcher: str = 'none', demo_data: bool = False) -> Dict[str, float]:
+         launcher: str = 'none', demo_data: bool = False,
+         without_attention: Optional[List[int]] = None) -> Dict[str, float]:
     """Evaluates a model.
 
     Args:
@@ -77,6 +78,8 @@ def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Opti
         show_dir: Where to save images of the predictions.
         wait_time: Seconds for which the window shows an image.
         tta: Whether to merge predictions over several versions of each image.
+        without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
+            control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
 
     Returns:
         Scores by their names.
@@ -94,6 +97,9 @@ def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Opti
             augment_test(cfg)
         if out:
             save_predictions(cfg, out)
+        if without_attention is not None:
+            cfg.custom_hooks = [*cfg.get('custom_hooks', ()),
+                                dict(type='mmsoft.WithoutAttentionHook', stages=without_attention or None)]
         _start_processes(cfg)
         return _run(cfg, 'test', hook)
 

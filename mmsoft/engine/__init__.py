@@ -1,6 +1,6 @@
 """What training adds to mmengine's engine."""
 from .amp import BFloat16OptimWrapper
-from .attention_share import AttentionShareHook
+from .attention_share import AttentionShareHook, WithoutAttentionHook
 from .checkpoints import WholeCheckpointsHook, latest_checkpoint
 from .finite import FiniteTrainingHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
@@ -8,5 +8,5 @@ from .loops import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
 __all__ = [
     'AttentionShareHook', 'BFloat16OptimWrapper', 'EpochBasedTrainLoop', 'FiniteTrainingHook', 'IterBasedTrainLoop',
-    'LayerDecayOptimWrapperConstructor', 'Runner', 'WholeCheckpointsHook', 'latest_checkpoint'
+    'LayerDecayOptimWrapperConstructor', 'Runner', 'WholeCheckpointsHook', 'WithoutAttentionHook', 'latest_checkpoint'
 ]

@@ -1,16 +1,17 @@
-"""Watching, during training, whether attention contributes to its network."""
+"""Whether attention contributes to its network: watched during training, and tested without it."""
 import logging
 from collections import defaultdict
 from contextlib import ExitStack
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from mmsoft.attention.measure import Contribution, measured_attention, stage_of
+from mmsoft.attention.measure import Contribution, measured_attention, stage_of, without_attention
 from mmsoft.registry import HOOKS
+from mmsoft.utils import UsageError
 
 
 @HOOKS.register_module()
@@ -75,3 +76,31 @@ class AttentionShareHook(Hook):
                 '0: the network does without it. From scratch, SOFT learns to attend with initial_gamma=0.3, an option '
                 'of SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
                 'option of SimAAttention.', 'current', logging.WARNING)
+
+
+@HOOKS.register_module()
+class WithoutAttentionHook(Hook):
+    """Tests a model with its attention set to zero; see :func:`mmsoft.attention.measure.without_attention`.
+
+    Args:
+        stages (Sequence[int], optional): Stages, counted from 0. Defaults to None: all.
+    """
+
+    def __init__(self, stages: Optional[Sequence[int]] = None) -> None:
+        self.stages = stages
+        self._silenced = ExitStack()
+
+    def before_test(self, runner: Runner) -> None:
+        """Sets attention to zero.
+
+        Raises:
+            UsageError: If the model has no attention of mmsoft in these stages.
+        """
+        count = self._silenced.enter_context(without_attention(runner.model, self.stages))
+        if not count:
+            raise UsageError(f'There is no attention of mmsoft to set to zero in stages {self.stages or "of this model"}.')
+        print_log(f'Testing with {count} attentions set to zero.', 'current')
+
+    def after_test(self, runner: Runner) -> None:
+        """Brings attention back."""
+        self._silenced.close()

@@ -1,6 +1,9 @@
 """Writing files."""
+import fcntl
+import glob
 import os
-from contextlib import contextmanager
+import secrets
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Iterator, Union
 
@@ -19,8 +22,8 @@ def whole_or_none(path: Union[str, Path]) -> Iterator[None]:
 def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     """Opens a file that takes the place of ``path`` once it is whole; until then and after errors the old one stays.
 
-    It is written under a hidden name beside ``path``, always the same one: what a killed process has left is replaced
-    by the next write. Only one process at a time may write a file.
+    It is written under a hidden name of its own beside ``path``, so several processes may write the same file: the last
+    to finish wins. What killed processes have left of this file is removed.
 
     Args:
         path (str or Path): The file, in a folder that exists.
@@ -29,10 +32,14 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
         OSError: If it cannot be written.
     """
     path = Path(path)
-    partial = path.with_name(f'.{path.name}.partial')
-    with whole_or_none(partial), partial.open('wb') as file:
+    for partial in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
+        with partial.open('rb') as file, suppress(BlockingIOError):  # which its writer has locked, if it is alive
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            partial.unlink(missing_ok=True)
+    partial = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.partial')
+    with whole_or_none(partial), partial.open('xb') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield file
         file.flush()
         os.fsync(file.fileno())
-        file.close()
         os.replace(partial, path)

@@ -8,6 +8,8 @@ from mmengine.logging import MMLogger
 from torch import nn
 
 from mmsoft import SOFT, AttentionShareHook
+from mmsoft.engine import WithoutAttentionHook
+from mmsoft.utils import UsageError
 
 
 class Visualizer:
@@ -53,3 +55,17 @@ def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
     warnings = [record for record in caplog.records if 'Attention contributes less than 1% in stage 0' in record.message]
     assert len(warnings) == closed
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in runner.model.modules())
+
+
+def test_testing_without_attention_sets_it_to_zero_and_brings_it_back():
+    runner, x = Runner(0.3), torch.randn(1, 3, 64, 64)
+    backbone = runner.model.backbone.eval()
+    with torch.no_grad():
+        before = backbone(x)[0]
+        hook = WithoutAttentionHook()
+        hook.before_test(runner)
+        assert not torch.allclose(backbone(x)[0], before)
+        hook.after_test(runner)
+        assert torch.equal(backbone(x)[0], before)
+    with pytest.raises(UsageError, match='no attention of mmsoft to set to zero in stages \\[3\\]'):
+        WithoutAttentionHook([3]).before_test(runner)

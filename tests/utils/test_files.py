@@ -31,7 +31,18 @@ def test_permissions_are_those_of_other_files(tmp_path):
 
 
 def test_what_a_killed_process_left_is_replaced(tmp_path):
-    (tmp_path / '.file.partial').write_bytes(b'much longer than what is written now')
+    (tmp_path / '.file.0123abcd.partial').write_bytes(b'much longer than what is written now')
     with atomic_write(tmp_path / 'file') as file:
         file.write(b'new')
     assert (tmp_path / 'file').read_bytes() == b'new' and os.listdir(tmp_path) == ['file']
+
+
+def test_two_writers_of_one_file_leave_each_other_alone(tmp_path):
+    """Process ids repeat in containers, so names do not depend on them; the last to finish wins."""
+    path = tmp_path / 'file'
+    with atomic_write(path) as first:
+        with atomic_write(path) as second:
+            first.write(b'first')
+            second.write(b'second')
+        assert path.read_bytes() == b'second'
+    assert path.read_bytes() == b'first' and os.listdir(tmp_path) == ['file']
