@@ -4,7 +4,6 @@ import platform
 import re
 import subprocess
 from pathlib import Path
-from typing import Tuple
 
 import pandas as pd
 import torch
@@ -15,7 +14,7 @@ from mmsoft.utils.files import atomic_write
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def code_version() -> Tuple[str, str]:
+def code_version() -> tuple[str, str]:
     """A hash of all code that is measured or measures, and the commit, ``+`` behind it if there are changes."""
     digest = hashlib.sha1()
     for path in sorted([*ROOT.glob('mmsoft/**/*.py'), *ROOT.glob('benchmarks/*.py')]):

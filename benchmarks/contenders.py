@@ -1,5 +1,5 @@
 """The backbones that are measured side by side."""
-from typing import Dict, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from mmcv.cnn import fuse_conv_bn
 from mmengine.config import Config, DictAction
@@ -10,6 +10,7 @@ from mmsoft.attention import MultiheadAttention, Site, SOFTAttention
 from mmsoft.ops import gaussian_kernel, newton_inverse
 from mmsoft.ops.soft import RIDGE, soft_alpha
 from mmsoft.utils import UsageError
+
 from .common import be_quiet
 
 
@@ -55,7 +56,7 @@ def _soft(label: str, arch, rival: str, **attention) -> Contender:
 
 _NANO = dict(embed_dims=[32, 96, 160, 256], num_heads=[1, 3, 5, 8], depths=[1, 2, 2, 1])
 
-CONTENDERS: Dict[str, Contender] = dict(
+CONTENDERS: dict[str, Contender] = dict(
     soft_tiny=_soft('SOFT-Tiny', 'tiny', 'pvt_tiny', norm=False),
     soft_norm_tiny=_soft('SOFT-Norm-Tiny', 'tiny', 'pvt_tiny'),
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', norm=False),

@@ -5,10 +5,12 @@ Tests marked ``cuda``, and the benchmark in each arithmetic, eager and compiled.
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Optional
 
 from mmsoft.apis.cli import command_line
+
 from .common import ROOT, commit, processor
 from .contenders import CONTENDERS
 from .speed import check_device, run_benchmark, size

@@ -1,7 +1,7 @@
 """What SOFT's attentions compute, seen by forward hooks."""
 import re
 from contextlib import ExitStack
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,13 +35,13 @@ class Bottleneck(NamedTuple):
 
 
 @torch.no_grad()
-def bottlenecks(network: nn.Module, images: Tensor) -> List[Bottleneck]:
+def bottlenecks(network: nn.Module, images: Tensor) -> list[Bottleneck]:
     """What all blocks of SOFT compute in one forward pass, in the order of the network.
 
     Raises:
         UsageError: If the network has none.
     """
-    found: List[Bottleneck] = []
+    found: list[Bottleneck] = []
     with ExitStack() as hooks:
         for name, attention in network.named_modules():
             if isinstance(attention, SOFTAttention):

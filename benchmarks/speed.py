@@ -5,24 +5,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Optional
 
 import pandas as pd
 import torch
 
 from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
+
 from .common import ROOT, code_version, processor, read_table, write_table
 from .contenders import CONTENDERS, contender
 from .speed_report import write_report
 from .worker import Case, Settings
 
-Size = Tuple[int, int]
+Size = tuple[int, int]
 KEPT = str(2**32 - 1)
 # glibc gives large blocks back to the system at once; each new one then costs page faults. Many deployments run with
 # an allocator that keeps them, such as jemalloc or tcmalloc; these settings make glibc keep them, too.
-ALLOCATORS: Dict[str, Dict[str, str]] = {
+ALLOCATORS: dict[str, dict[str, str]] = {
     'glibc': {},
     'keeps pages': dict(MALLOC_MMAP_MAX_='0', MALLOC_MMAP_THRESHOLD_=KEPT, MALLOC_TRIM_THRESHOLD_=KEPT,
                         MALLOC_TOP_PAD_='500000000'),
@@ -83,7 +85,7 @@ def run_benchmark(models: Sequence[str], sizes: Iterable[Size], passes: Sequence
     return pd.DataFrame(rows)
 
 
-def measure_all(cases: Sequence[Case], allocator: str, settings: Settings, with_memory: bool) -> List[dict]:
+def measure_all(cases: Sequence[Case], allocator: str, settings: Settings, with_memory: bool) -> list[dict]:
     """``seconds``, ``memory`` and ``note`` of each case of one contender, in a process of its own.
 
     If it ends for lack of memory, the benchmark goes on; an error of the code ends it.

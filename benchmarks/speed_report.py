@@ -1,6 +1,7 @@
 """Runs of the benchmark as tables: medians over rounds, and the slowest."""
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable
 
 import pandas as pd
 

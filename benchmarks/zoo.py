@@ -1,8 +1,9 @@
 """Parameters and FLOPs of the configs beside the papers', and the papers' scores: ``python -m benchmarks.zoo``."""
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional
 
 import torch
 from mmengine.config import Config
@@ -17,6 +18,7 @@ from mmsoft.apis.cli import command_line
 from mmsoft.apis.flops import INVERSE, count_flops
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
+
 from .common import ROOT, be_quiet
 
 KERNEL = 'PythonOp._GaussianProduct'
@@ -36,7 +38,7 @@ class Size(NamedTuple):
     inverse: Optional[float] = None
 
 
-def published_models(model_index: Path) -> Dict[str, dict]:
+def published_models(model_index: Path) -> dict[str, dict]:
     """The metadata of each config in the metafiles of ``model-index.yml``, and its scores by name as ``Scores``."""
     models = [model for part in load(str(model_index))['Import']
               for model in load(str(model_index.parent / part))['Models']]
@@ -48,7 +50,7 @@ def published_models(model_index: Path) -> Dict[str, dict]:
     }
 
 
-def measure(cfg: Config, shape: Optional[Tuple[int, int]] = None, flops: bool = True) -> Size:
+def measure(cfg: Config, shape: Optional[tuple[int, int]] = None, flops: bool = True) -> Size:
     """Counts a config's model, for images of ``shape`` (H, W) or of the size that papers count at."""
     init_default_scope(cfg.default_scope)
     model = revert_sync_batchnorm(MODELS.build(without_pretrained(cfg).model))
@@ -64,7 +66,7 @@ def measure(cfg: Config, shape: Optional[Tuple[int, int]] = None, flops: bool = 
 class _Tensors(nn.Module):
     """What a model computes before it decodes results: detectors for 1000 proposals and, as in papers, 100 masks."""
 
-    def __init__(self, model: nn.Module, scope: str, shape: Tuple[int, int]) -> None:
+    def __init__(self, model: nn.Module, scope: str, shape: tuple[int, int]) -> None:
         super().__init__()
         self.model, self.mask_heads, self.options = model, nn.ModuleList(), {}
         if scope == 'mmdet':
@@ -81,7 +83,7 @@ class _Tensors(nn.Module):
         return self.model(image, mode='tensor', **self.options), masks
 
 
-def score_tables(published: Dict[str, dict]) -> str:
+def score_tables(published: dict[str, dict]) -> str:
     """One Markdown table for each task, of all models that the papers give a score, see :func:`published_models`."""
     tables = []
     for names in SCORES:

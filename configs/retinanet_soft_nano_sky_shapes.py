@@ -3,7 +3,7 @@
     tools/train.py configs/retinanet_soft_nano_sky_shapes.py
 """
 _base_ = 'retinanet_soft_nano_shapes.py'
-from mmsoft.datasets.shapes import SKY_METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
+from mmsoft.datasets.shapes import SKY_METAINFO as metainfo
 
 train_dataloader = dict(
     dataset=dict(ann_file='sky/train.json', data_prefix=dict(img='sky/train/'), metainfo=metainfo))

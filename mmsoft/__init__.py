@@ -1,6 +1,5 @@
 """Softmax-free transformers for dense prediction, as an OpenMMLab plugin."""
 from importlib import import_module
-from typing import List
 
 from .utils.hosts import check_hosts, require_host
 
@@ -21,5 +20,5 @@ def __getattr__(name: str):
     return getattr(import_module(f'.{_LAZY[name]}', __name__), name)
 
 
-def __dir__() -> List[str]:
+def __dir__() -> list[str]:
     return sorted([*globals(), *_LAZY])

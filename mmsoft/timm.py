@@ -5,7 +5,8 @@ transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoder
 ``timm.list_models('soft*')`` lists them. timm is needed for this module only.
 """
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type, Union
+from collections.abc import Sequence
+from typing import Any, Callable, Optional, Union
 
 import torch
 from mmengine.model import initialize
@@ -45,7 +46,7 @@ class TimmModel(nn.Module):
     """
 
     def __init__(self,
-                 backbone: Type[BaseBackbone],
+                 backbone: type[BaseBackbone],
                  num_classes: int = 1000,
                  in_chans: int = 3,
                  global_pool: str = 'token',
@@ -69,7 +70,7 @@ class TimmModel(nn.Module):
                               norm: bool = False,
                               stop_early: bool = False,
                               output_fmt: str = 'NCHW',
-                              intermediates_only: bool = False) -> Union[List[Tensor], Tuple[Tensor, List[Tensor]]]:
+                              intermediates_only: bool = False) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
         """Maps of several stages or blocks, and what :meth:`forward_features` returns.
 
         Args:
@@ -88,7 +89,7 @@ class TimmModel(nn.Module):
         return chosen if intermediates_only else (tokens, chosen)
 
     def prune_intermediate_layers(self, indices: Indices = 1, prune_norm: bool = False, prune_head: bool = True
-                                  ) -> List[int]:
+                                  ) -> list[int]:
         """Removes the head, and all layers that the maps of these indices do not need; returns these as a list."""
         take, _ = feature_take_indices(len(self.feature_info), indices)
         pruned = self.build_backbone(out_indices=take).to(next(self.parameters()))
@@ -113,7 +114,7 @@ class TimmModel(nn.Module):
         """Images (B, 3, H, W) to scores (B, num_classes)."""
         return self.forward_head(self.forward_features(x))
 
-    def _forward_backbone(self, x: Tensor) -> Tuple[Tuple[Tensor, ...], Tensor]:
+    def _forward_backbone(self, x: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """The maps of the backbone, and the tokens of the last one behind the class token, if there is one."""
         maps = self.backbone(x)
         if not self.backbone.has_cls_token:
@@ -139,13 +140,14 @@ class TimmModel(nn.Module):
             if hasattr(module, 'with_cp'):
                 module.with_cp = enable
 
-    def group_matcher(self, coarse: bool = False) -> Union[Dict[str, Any], Callable[[str], int]]:
+    def group_matcher(self, coarse: bool = False) -> Union[dict[str, Any], Callable[[str], int]]:
         """The layer of a parameter, by its name, or its stage with ``coarse``; for layer-wise learning rates."""
         if coarse:
-            return dict(stem=r'^backbone\.(?:patch_embed|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
+            return dict(
+                stem=r'^backbone\.(?:patch_embed|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
         return lambda name: self.backbone.get_layer_depth(name)[0]
 
-    def no_weight_decay(self) -> Set[str]:
+    def no_weight_decay(self) -> set[str]:
         """Names of the parameters that are trained without weight decay."""
         return {name for name, _ in self.named_parameters() if name.endswith(TOKENS)}
 
@@ -167,17 +169,17 @@ class TimmModel(nn.Module):
         convert_classifier_checkpoint(self.backbone, state_dict)
         own = self.state_dict()
         for name in list(state_dict):
-            if name not in own or name.startswith('head.') and own[name].shape != state_dict[name].shape:
+            if name not in own or (name.startswith('head.') and own[name].shape != state_dict[name].shape):
                 del state_dict[name]
 
 
-def _depth(backbone: Type[BaseBackbone], arch: Union[str, dict], **kwargs) -> int:
+def _depth(backbone: type[BaseBackbone], arch: Union[str, dict], **kwargs) -> int:
     """Number of stages or, where all maps have one stride, of blocks."""
     sizes = arch if isinstance(arch, dict) else backbone.arch_settings[arch]
     return sizes['depth'] if 'depth' in sizes else len(sizes['depths'])
 
 
-def _feature_info(backbone: BaseBackbone) -> List[Dict[str, Any]]:
+def _feature_info(backbone: BaseBackbone) -> list[dict[str, Any]]:
     columnar = 'depth' in backbone.arch
     patch_size = backbone.arch.get('patch_size') or getattr(backbone, 'patch_size', 4)
     return [dict(num_chs=dims, reduction=patch_size if columnar else 4 << i,
@@ -185,7 +187,7 @@ def _feature_info(backbone: BaseBackbone) -> List[Dict[str, Any]]:
             for i, dims in enumerate(backbone.out_channels)]
 
 
-def _register(name: str, backbone: Type[BaseBackbone], **options) -> None:
+def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}

@@ -1,8 +1,9 @@
 """Images for people: grids, heat maps, and what a network sees: features, and kernels of SOFT's bottleneck tokens."""
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Optional, Union
 
 import matplotlib
 import mmcv
@@ -38,7 +39,8 @@ def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[Union[s
     if not rows or any(len(row) != columns for row in rows):
         raise ValueError(f'a contact sheet needs at least one row, and {columns} images in each')
     heights = [max(image.shape[0] / image.shape[1] for image in row) for row in rows]
-    figure = Figure(figsize=(width * columns, width * sum(heights) + .1 + .3 * len(titles)), dpi=100, layout='compressed')
+    size = width * columns, width * sum(heights) + .1 + .3 * len(titles)
+    figure = Figure(figsize=size, dpi=100, layout='compressed')
     axes = figure.subplots(len(rows), columns, squeeze=False, gridspec_kw=dict(height_ratios=heights))
     for axis, title in zip(axes.flat, (title for row in titles for title in row)):
         axis.set_title(title, fontsize=3 * width)
@@ -82,7 +84,7 @@ class Seen:
     features: Optional[Tensor] = None
     queries: Optional[Tensor] = None
     bottleneck: Optional[Tensor] = None
-    grid: Optional[Tuple[int, int]] = None
+    grid: Optional[tuple[int, int]] = None
 
     def hook(self, module: nn.Module, inputs: tuple, output: Tensor) -> None:
         """Of a block, and of the module in it that samples bottleneck tokens."""
@@ -94,13 +96,13 @@ class Seen:
             self.features = to_map(output[:, output.size(1) - rows * columns:], (rows, columns))[0].detach()
 
 
-def output_blocks(backbone: nn.Module) -> List[nn.Module]:
+def output_blocks(backbone: nn.Module) -> list[nn.Module]:
     """The blocks whose outputs ``out_indices`` chooses from, counted from 0."""
     return [stage.blocks[-1] for stage in backbone.stages] if hasattr(backbone, 'stages') else list(backbone.blocks)
 
 
 @contextmanager
-def watch(backbone: nn.Module, indices: Sequence[int]) -> Iterator[Dict[int, Seen]]:
+def watch(backbone: nn.Module, indices: Sequence[int]) -> Iterator[dict[int, Seen]]:
     """Keeps what passes through a backbone's output blocks, by their indices, as long as the context lasts."""
     seen = {index: Seen() for index in indices}
     with ExitStack() as hooks:
@@ -123,7 +125,7 @@ def feature_image(features: Tensor) -> np.ndarray:
     return (255 * parts).round().byte().unflatten(0, features.shape[1:]).cpu().numpy()
 
 
-def bottleneck_kernel(seen: Seen, y: float, x: float) -> Tuple[Tensor, Tuple[float, float]]:
+def bottleneck_kernel(seen: Seen, y: float, x: float) -> tuple[Tensor, tuple[float, float]]:
     r"""A row of SOFT's kernel, :math:`\exp(-\frac12 \|y_j - x_i\|^2)`: what a bottleneck token j attends to.
 
     The token is the one nearest to (y, x), parts of height and width. Returns its kernel (H', W'), averaged over the

@@ -4,7 +4,7 @@ Sizes are checked without memory, on ``meta``. The step is taken at a quarter of
 """
 import copy
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ CONFIG_NAMES = sorted(path.stem for path in CONFIGS.glob('*.py') if not path.ste
 MISPRINTED = ('sima_xcit_tiny_20_p16_in1k', 'xcit_small_12_p16_efficient_in1k', 'xcit_small_12_p16_cosformer_in1k')
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parsed(name):
     return Config.fromfile(CONFIGS / f'{name}.py')
 
@@ -60,7 +60,7 @@ def check_detections(model, sample):
     found = sample.pred_instances
     assert len(found) == 4
     assert found.bboxes.shape == (len(found), 4) and torch.isfinite(found.bboxes).all()
-    assert ((0 <= found.scores) & (found.scores <= 1)).all()
+    assert ((found.scores >= 0) & (found.scores <= 1)).all()
     if getattr(model, 'with_mask', False):
         assert found.masks.shape == (len(found), SIDE, SIDE)
 

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
-from setuptools.config.pyprojecttoml import read_configuration
 from modelindex.load_model_index import load
+from setuptools.config.pyprojecttoml import read_configuration
 
 import mmsoft.apis
 from mmsoft.utils import hosts
@@ -22,7 +22,7 @@ def python(code: str) -> str:
     """What a fresh interpreter prints."""
     env = dict(os.environ, PYTHONPATH=str(ROOT))
     command = [sys.executable, '-W', 'ignore', '-c', code]
-    return subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+    return subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_an_unfit_host_is_one_sentence_from_the_tools(tool):
     faked = FAKED + ('import runpy, sys\n'
                      f'sys.argv = ["{tool}"]\nrunpy.run_path("tools/{tool}.py", run_name="__main__")')
     done = subprocess.run(
-        [sys.executable, '-c', faked], cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True)
+        [sys.executable, '-c', faked], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert 'mmcv 1.7.2, which is too old' in done.stderr.strip() and '\n' not in done.stderr.strip()
 
@@ -294,7 +294,7 @@ def setup(tmp_path):
                               env=dict(PATH=str(commands), **env),
                               stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT,
-                              universal_newlines=True)
+                              text=True)
 
     yield run
     assert not list(root.glob('.venv*'))
@@ -362,7 +362,7 @@ def test_setup_compiles_for_the_gpu_that_there_is(tmp_path, gpu, nvcc, env, devi
               'warn_of_cpu_operators')
     path = f'{tmp_path / "bin"}:/usr/bin:/bin'
     done = subprocess.run(['bash', '-euc', script], cwd=ROOT, env=dict(PATH=path, CUDA_HOME=str(tmp_path), **env),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert done.stdout.strip() == device
     warned = gpu and not nvcc
     assert ('set CUDA_HOME' in done.stderr) == warned and ('FORCE_CUDA' in done.stderr) == warned

@@ -8,12 +8,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Optional
 
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
+
 from ..common import ROOT, commit
 from .networks import NETWORKS
 from .rows import METHODS, ROWS, SHAPES, Run, runs, select
@@ -60,7 +62,7 @@ def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', se
         raise UsageError(f'{len(failed)} of {len(lengths)} trainings failed; the last lines of {logs} say why.')
 
 
-def train_all(lengths: Dict[Run, int], root: str, work_dir: Path, jobs: int) -> List[Run]:
+def train_all(lengths: dict[Run, int], root: str, work_dir: Path, jobs: int) -> list[Run]:
     """Trains what is not done, each in a process of its own, so many at a time; returns what failed.
 
     Args:

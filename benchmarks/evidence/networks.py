@@ -1,5 +1,6 @@
 """The small backbones: ours, some of the OpenMMLab libraries of about their size, and what the papers compare with."""
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
 
 
 class Network(NamedTuple):
@@ -16,8 +17,8 @@ class Network(NamedTuple):
 
     title: str
     channels: Sequence[int]
-    dense: Dict[str, Any]
-    classifier: Dict[str, Any] = {}
+    dense: dict[str, Any]
+    classifier: dict[str, Any] = {}
     rescales: Optional[Sequence[float]] = None
     pooled: bool = False
 
@@ -27,7 +28,7 @@ BLOCKS = dict(embed_dims=96, num_heads=4, depth=4)  # of networks without a pyra
 CLASS_TOKEN = dict(out_type='cls_token')
 
 
-def _plain(title: str, patch_size: int, cfg: Dict[str, Any], **classifier: Any) -> Network:
+def _plain(title: str, patch_size: int, cfg: dict[str, Any], **classifier: Any) -> Network:
     """A network of four blocks, whose maps all have the stride of its patches."""
     return Network(f'{title}, patch {patch_size}', [BLOCKS['embed_dims']] * 4, dict(cfg, out_indices=(0, 1, 2, 3)),
                    dict(classifier, **CLASS_TOKEN), [patch_size / stride for stride in (4, 8, 16, 32)])
@@ -63,12 +64,12 @@ NETWORKS = dict(
 _CLASS = dict(class_attention=dict(type='SoftmaxClassAttention'))
 
 
-def _attention(kind: str, **options: Any) -> Dict[str, Any]:
+def _attention(kind: str, **options: Any) -> dict[str, Any]:
     return dict(attention=dict(type=f'{kind}Attention', **options))
 
 
 # By the network that they differ from: title, and what is different.
-_COMPARED: Dict[str, Dict[str, Tuple[str, Dict[str, Any]]]] = dict(
+_COMPARED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = dict(
     soft_norm=dict(
         soft_softmax=('Transformer', _attention('Softmax')),
         soft_linformer=('Linformer', _attention('Linformer')),

@@ -1,6 +1,6 @@
 """From a run to a config: a method at a quarter of its width, with a small backbone, on the synthetic shapes."""
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 from mmengine.config import Config
 from mmengine.runner import find_latest_checkpoint
@@ -8,6 +8,7 @@ from mmengine.runner import find_latest_checkpoint
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import CLASSES, INSTANCES, STUFF, shapes_dataset
 from mmsoft.utils.config import load_config, map_dicts
+
 from ..common import ROOT
 from .networks import NETWORKS, Network
 from .rows import METHODS, SHAPES, Run
@@ -55,14 +56,14 @@ def _network(run: Run, work_dir: str) -> Network:
     return network
 
 
-def _narrow(part: Dict[str, Any]) -> Dict[str, Any]:
+def _narrow(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a model with fewer channels."""
     wide = {key: value for key, value in part.items() if key.endswith(('channels', 'channel')) and
             isinstance(value, int) and value >= 64}
     return dict(part, **{key: value // NARROWER for key, value in wide.items()})
 
 
-def _detector(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
+def _detector(model: dict[str, Any], network: Network) -> dict[str, Any]:
     model = with_counts(map_dicts(model, _narrow), len(CLASSES))
     head = model.get('roi_head', {})
     if 'num_stages' in head:  # as many as are asked for, of those that it has
@@ -76,7 +77,7 @@ def _detector(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
     return dict(model, backbone=network.dense, neck=neck)
 
 
-def _segmenter(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
+def _segmenter(model: dict[str, Any], network: Network) -> dict[str, Any]:
     model = with_counts(map_dicts(model, _narrow), len(CLASSES + STUFF))
     size = (SHAPES['size'], ) * 2
     model['data_preprocessor'].update(size=size, test_cfg=dict(size=size))
@@ -84,7 +85,7 @@ def _segmenter(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
     return dict(model, backbone=network.dense, auxiliary_head=None)
 
 
-def _classifier(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
+def _classifier(model: dict[str, Any], network: Network) -> dict[str, Any]:
     preprocessor = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
     return dict(
         type='ImageClassifier',
@@ -97,7 +98,7 @@ def _classifier(model: Dict[str, Any], network: Network) -> Dict[str, Any]:
 _MODELS = dict(mmdet=_detector, mmseg=_segmenter, mmpretrain=_classifier)
 
 
-def _pipeline(scope: str, with_masks: bool, *changes: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _pipeline(scope: str, with_masks: bool, *changes: dict[str, Any]) -> list[dict[str, Any]]:
     loading, packing = dict(
         mmdet=([dict(type='LoadAnnotations', with_bbox=True, with_mask=with_masks)], 'PackDetInputs'),
         mmseg=([dict(type='LoadAnnotations')], 'PackSegInputs'),
@@ -105,7 +106,7 @@ def _pipeline(scope: str, with_masks: bool, *changes: Dict[str, Any]) -> List[Di
     return [dict(type='LoadImageFromFile'), *loading, *changes, dict(type=packing)]
 
 
-def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> Dict[str, Any]:
+def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> dict[str, Any]:
     """Loaders of the training and the held-out images, and how these are scored."""
     evaluator = dict(
         mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][:1 + with_masks]),
@@ -128,7 +129,7 @@ def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> Dict[str,
     return dict(train_dataloader=train, test_dataloader=val, test_cfg=dict(), test_evaluator=evaluator)
 
 
-def _training(lr: float, iterations: int, seed: int) -> Dict[str, Any]:
+def _training(lr: float, iterations: int, seed: int) -> dict[str, Any]:
     """Optimizer, schedule and hooks, the same for all but for the learning rate and the length."""
     return dict(
         train_cfg=dict(by_epoch=False, max_iters=iterations),

@@ -1,7 +1,9 @@
 """What is trained: methods, and rows of a method, our network and one to compare it with."""
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
 
 from mmsoft.utils import UsageError
+
 from .networks import COMPARED
 
 SHAPES = dict(train=1800, val=200, portraits=2400, size=128, portrait_size=64, seed=0)
@@ -25,7 +27,7 @@ class Method(NamedTuple):
     title: str
     config: str
     iterations: int
-    options: Dict[str, Any] = {}
+    options: dict[str, Any] = {}
     batch_size: int = 8
     lr: float = 2e-3
     kind: str = 'detectors'
@@ -58,7 +60,7 @@ class Row(NamedTuple):
     ours: str
     theirs: Optional[str] = None
 
-    def runs(self, seed: int = 0) -> List[Run]:
+    def runs(self, seed: int = 0) -> list[Run]:
         """Its trainings, ours first."""
         return [Run(self.method, network, seed) for network in self[1:] if network]
 
@@ -95,7 +97,7 @@ METHODS.update({
         title=f'{METHODS[name].title}, one epoch', iterations=SHAPES['train'] // 8, batch_size=8, lr=1e-3,
         pretrained='classifier') for name in _TUNED})
 _PLAIN = dict(sima_xcit_p16='xcit_p16', sima_xcit_p8='xcit_p8', sima_deit='deit')
-ROWS: Dict[str, Row] = {
+ROWS: dict[str, Row] = {
     **{method: Row(method, 'soft_norm', 'pvt') for method in (
         'mask_rcnn', 'retinanet', 'upernet', 'sparse_rcnn', 'cascade_mask_rcnn', 'atss', 'gfl')},
     'soft': Row('retinanet', 'soft', 'pvt'),
@@ -108,7 +110,7 @@ ROWS: Dict[str, Row] = {
 }
 
 
-def select(names: Sequence[str]) -> Dict[str, Row]:
+def select(names: Sequence[str]) -> dict[str, Row]:
     """Rows by their names, all of them if none is given.
 
     Raises:
@@ -120,7 +122,7 @@ def select(names: Sequence[str]) -> Dict[str, Row]:
     return {name: ROWS[name] for name in names or ROWS}
 
 
-def runs(rows: Dict[str, Row], seed: int = 0) -> List[Run]:
+def runs(rows: dict[str, Row], seed: int = 0) -> list[Run]:
     """The trainings that rows need, each once and after what it starts from."""
     wanted = (run for row in rows.values() for run in row.runs(seed))
     return list(dict.fromkeys(one for run in wanted for one in (run.start, run) if one))

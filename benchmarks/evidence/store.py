@@ -5,19 +5,21 @@ A page holds ``<!-- evidence NAME … -->`` and ``<!-- end -->`` around each tab
 """
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional
 
 from tabulate import tabulate
 
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
+
 from .networks import NETWORKS
 from .recipe import SCORES
 from .rows import METHODS, ROWS, Row
 
-Record = Dict[str, Any]
+Record = dict[str, Any]
 FILE = 'data/evidence.json'
 KINDS = {kind: [*names.values()] for kind, names in zip(('detectors', 'segmenters', 'classifiers'), SCORES.values())}
 PARTS = [*KINDS, *(f'{kind}_compared' for kind in KINDS)]
@@ -69,12 +71,12 @@ class Store(NamedTuple):
                 if METHODS[row.method].kind == kind and bool(compared) == (row.theirs is None)})
         return self.table(rows)
 
-    def of(self, row: Row) -> List[List[Record]]:
+    def of(self, row: Row) -> list[list[Record]]:
         """For each network of a row, ours first, its records with all seeds."""
         return [[one for one in self.records if (one['method'], one['backbone']) == (row.method, network)]
                 for network in row[1:] if network]
 
-    def table(self, rows: Dict[str, Row]) -> str:
+    def table(self, rows: dict[str, Row]) -> str:
         """Markdown of the rows that have results, a table for each kind of method."""
         tables = []
         for kind, scores in KINDS.items():
@@ -89,7 +91,7 @@ class Store(NamedTuple):
                 tables.append(tabulate(lines, header, tablefmt='github', disable_numparse=True))
         return '\n\n'.join(tables)
 
-    def _line(self, name: str, row: Row, scores: Sequence[str], theirs: bool) -> List[str]:
+    def _line(self, name: str, row: Row, scores: Sequence[str], theirs: bool) -> list[str]:
         found = self.of(row)
         first = next(filter(None, found))
 

@@ -7,13 +7,13 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Dict
 
 import torch
 from mmengine.runner import Runner
 
 from mmsoft.attention.measure import without_attention
 from mmsoft.utils.files import atomic_write
+
 from ..common import commit
 from .recipe import SCORES, make_config
 from .rows import METHODS, SHAPES, Run
@@ -36,7 +36,7 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> None:
     runner = Runner.from_cfg(cfg)
     runner.train()
 
-    def scores() -> Dict[str, float]:
+    def scores() -> dict[str, float]:
         names, found = SCORES[cfg.default_scope], runner.test()  # mmseg and mmpretrain count in percent
         return {names[key]: value if value <= 1 else value / 100 for key, value in found.items() if key in names}
 

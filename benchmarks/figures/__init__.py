@@ -1,20 +1,22 @@
 """Figures of the papers, drawn again, each an image and its CSV table: ``python -m benchmarks.figures``."""
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Dict, List, Optional, Sequence
+from typing import Optional
 
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
+
 from ..common import write_table
 from . import heat_maps, memory, newton, spectral_norms
 from .inputs import NETWORKS, Inputs
 
-FIGURES: Dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms, heat_maps=heat_maps)
+FIGURES: dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms, heat_maps=heat_maps)
 """By name, modules with ``TITLE``, ``measure(inputs)``, a DataFrame, and ``draw(table, inputs)``, a Figure of it."""
 
 
-def make_figures(names: Sequence[str], out_dir: Path, inputs: Inputs = Inputs()) -> List[Path]:
+def make_figures(names: Sequence[str], out_dir: Path, inputs: Inputs = Inputs()) -> list[Path]:
     """Measures and draws figures as ``OUT_DIR/NAME.png``, each from ``OUT_DIR/NAME.csv``; older ones are replaced.
 
     Args:

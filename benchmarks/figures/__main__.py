@@ -1,5 +1,6 @@
 """``python -m benchmarks.figures``."""
 from mmsoft.apis.cli import command_line
+
 from . import main
 
 raise SystemExit(command_line(main))

@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from mmsoft.visualization import overlay
+
 from ..inside import bottlenecks
 from .inputs import Inputs, new_figure
 

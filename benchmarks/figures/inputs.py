@@ -1,6 +1,7 @@
 """What figures have in common: images, networks with their weights, colours and panels."""
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 import PIL.Image
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from mmsoft.datasets.shapes_scene import draw_scene
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
+
 from ..common import be_quiet
 
 # The colours of Okabe and Ito, which colour-blind readers can tell apart.
@@ -29,7 +31,7 @@ class Image(NamedTuple):
     """A square image: its name, RGB pixels (S, S, 3) of uint8, and column and row, from 0 to 1, of what to look at."""
     name: str
     pixels: np.ndarray
-    focus: Tuple[float, float] = (0.5, 0.5)
+    focus: tuple[float, float] = (0.5, 0.5)
 
     def tensor(self) -> Tensor:
         """Normalised, as the networks take it: (1, 3, S, S)."""
@@ -45,9 +47,9 @@ class Inputs(NamedTuple):
         networks: By keys of :data:`NETWORKS`, a config and a checkpoint of it.
     """
     folder: Optional[Path] = None
-    networks: Dict[str, Tuple[str, str]] = {}
+    networks: dict[str, tuple[str, str]] = {}
 
-    def images(self, side: int, count: int) -> List[Image]:
+    def images(self, side: int, count: int) -> list[Image]:
         """At most so many images of ``side`` rows and columns: the middle of files, or whole scenes."""
         if self.folder is None:
             return [_scene(index, side) for index in range(count)]
@@ -97,7 +99,7 @@ def _read(path: Path, side: int) -> Image:
 
 
 def new_figure(rows: int, columns: int, width: float, height: float, title: str,
-               **options) -> Tuple[Figure, np.ndarray]:
+               **options) -> tuple[Figure, np.ndarray]:
     """A figure and its panels, of shape (rows, columns); a panel's width and height are in inches."""
     figure = Figure(figsize=(columns * width, rows * height), layout='constrained')
     figure.suptitle(title, fontsize=11)

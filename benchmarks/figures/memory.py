@@ -9,6 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from mmsoft.attention import Site, build_attention
 from mmsoft.layers import PreNormBlock
+
 from ..contenders import UnfusedAttention
 from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, Inputs, new_figure, plain
 

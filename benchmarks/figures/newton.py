@@ -1,5 +1,4 @@
 """Convergence of Newton's iteration in each stage (2110.11945, Fig. 4)."""
-from typing import Tuple
 
 import pandas as pd
 import torch
@@ -16,7 +15,7 @@ MEASURES = dict(residual=r'$\Vert A A_k A - A \Vert_2 \;/\; \Vert A \Vert_2$',
 SIDE, IMAGES, STEPS, USED = 224, 8, 30, 20
 
 
-def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> Tuple[Tensor, Tensor]:
+def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> tuple[Tensor, Tensor]:
     r"""Both :data:`MEASURES` for k = 0 … steps from the eigenvalues of symmetric matrices, without iterating.
 
     :math:`A_k` shares A's eigenvectors, and :math:`1 - \lambda_i(A) \lambda_i(A_k) = (1 - \alpha \lambda_i^2)^{2^k}`.

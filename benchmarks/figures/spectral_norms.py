@@ -1,5 +1,4 @@
 """What attention normalisation does to the spectral norm of the bottleneck's inverse (2207.03341, Fig. 5)."""
-from typing import Dict
 
 import numpy as np
 import pandas as pd
@@ -8,6 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mmsoft.ops import newton_filter
+
 from ..inside import bottlenecks
 from .inputs import BLUE, ORANGE, Inputs, new_figure, plain
 
@@ -17,7 +17,7 @@ INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 New
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
 
 
-def norms(matrix: Tensor, alpha: Tensor) -> Dict[str, Dict[str, Tensor]]:
+def norms(matrix: Tensor, alpha: Tensor) -> dict[str, dict[str, Tensor]]:
     r""":math:`\|V\|_2` and :math:`\|D^{-1/2} V D^{-1/2}\|_2` for V = A⁻¹ and for what 20 Newton steps make of it.
 
     Args:

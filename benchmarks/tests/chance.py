@@ -2,7 +2,6 @@
 import contextlib
 import io
 from pathlib import Path
-from typing import Dict
 
 import cv2
 import numpy as np
@@ -12,7 +11,7 @@ from pycocotools.cocoeval import COCOeval
 from mmsoft.datasets.shapes import CLASSES, INSTANCES, LABELS, STUFF
 
 
-def chance(root: str) -> Dict[str, float]:
+def chance(root: str) -> dict[str, float]:
     """Scores of guesses on the held-out shapes in a folder, by the names of the scores.
 
     * Detection: the true boxes and masks, each with a class and a score drawn at random; no guess of a place is worse.

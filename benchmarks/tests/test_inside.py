@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.inside import bottlenecks
-from mmsoft.attention.measure import without_attention
 from mmsoft.attention import Site, build_attention
-from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
+from mmsoft.attention.measure import without_attention
+from mmsoft.backbones import SOFT, SimADeiT
 from mmsoft.utils import UsageError
 
 HW, SITE, N = (6, 8), Site(32, 2, (6, 8), ratio=2), 48

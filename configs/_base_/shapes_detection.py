@@ -1,6 +1,6 @@
 """Detection on the synthetic shapes data set (mmsoft.datasets.shapes): loaders, evaluation, minutes on a CPU."""
 _base_ = ['mmdet::_base_/default_runtime.py', 'shapes_training.py']
-from mmsoft.datasets.shapes import METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
+from mmsoft.datasets.shapes import METAINFO as metainfo
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

@@ -1,6 +1,6 @@
 """Segmentation of the synthetic shapes data set (mmsoft.datasets.shapes): loaders, evaluation, minutes on a CPU."""
 _base_ = 'shapes_training.py'
-from mmsoft.datasets.shapes import SEMANTIC_METAINFO as metainfo  # noqa: E402  mmengine wants _base_ first
+from mmsoft.datasets.shapes import SEMANTIC_METAINFO as metainfo
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

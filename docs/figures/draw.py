@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 matplotlib.use('Agg')
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 IMAGES = Path(__file__).parent.parent / 'images'
 INK, MUTED = '#1f2430', '#5b6270'

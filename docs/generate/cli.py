@@ -3,8 +3,9 @@ import re
 import runpy
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Union
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'docs/cli.md'

@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser
 from importlib import import_module
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 from ..utils import UsageError
 from ..utils.hosts import check_hosts
@@ -15,8 +15,8 @@ from ..utils.hosts import check_hosts
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
     """Runs a tool. An error of its user is one sentence, with ``--traceback`` its whole trace; a defect is a trace.
 
-    Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`, 130 after
-    Ctrl-C, of which ``when_interrupted`` tells.
+    Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`; 130
+    after Ctrl-C, of which ``when_interrupted`` tells.
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
@@ -42,7 +42,7 @@ def run_module(name: str, *args) -> int:
 
 
 def run_parser(description: str, demo_data: str) -> ArgumentParser:
-    """A parser with the arguments that training and testing have in common; ``demo_data`` is the help of that option."""
+    """A parser with the arguments that training and testing share; ``demo_data`` is the help of that option."""
     from mmengine.config import DictAction
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
     add = parser.add_argument
@@ -56,7 +56,7 @@ def run_parser(description: str, demo_data: str) -> ArgumentParser:
     return parser
 
 
-def parse_run(parser: ArgumentParser) -> Dict[str, Any]:
+def parse_run(parser: ArgumentParser) -> dict[str, Any]:
     """The arguments of :func:`run_parser` by name; the rank that a launcher gives goes where mmengine reads it."""
     options = vars(parser.parse_args())
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))

@@ -6,11 +6,12 @@ import io
 import json
 import re
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional
 
 import torch
 from mmengine.config import Config
@@ -21,6 +22,7 @@ from mmsoft.layers.maps import pooling_matrix, resample
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.utils.files import atomic_write
+
 from .tasks import build_task
 
 TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
@@ -31,7 +33,7 @@ OPSET = 17
 AXES = {0: 'batch', 2: 'height', 3: 'width'}
 """Dimensions of images that may be free."""
 MIN_SIDE = 33
-"""The minimum of free sides for torch.export, which cannot reason about maps of one pixel: the coarsest stride and 1."""
+"""The minimum of free sides for torch.export, which cannot reason about one-pixel maps: the coarsest stride and 1."""
 
 
 def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optional[str] = None,
@@ -79,7 +81,7 @@ def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optio
     return f'{out}: {described["task"]} of images of {size or "any size"}, {path.stat().st_size / 1e6:.1f} MB.'
 
 
-def describe(cfg: Config, model: nn.Module) -> Dict[str, Any]:
+def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     divisor = settings.get('pad_size_divisor') or settings.get('size_divisor') or (
@@ -127,7 +129,7 @@ class Pool(nn.AdaptiveAvgPool2d):
         return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
 
 
-def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], description: Dict[str, Any],
+def write(kind: str, graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any],
           path: Path, divisor: int = 1, min_side: int = MIN_SIDE) -> None:
     """Exports a model, and keeps the file if it gives the model's results on other images, of other sizes where free.
 
@@ -145,7 +147,9 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
     """
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
     height, width = example[0].shape[2:]
-    sizes = [(min_side, min_side + 33), (min_side + 2 * height, min_side + 2 * width)] if 2 in free else [(height, width)]
+    sizes = [(height, width)]
+    if 2 in free:
+        sizes = [(min_side, min_side + 33), (min_side + 2 * height, min_side + 2 * width)]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
         contents = (_onnx(graph, example, free, text) if kind == 'onnx' else
@@ -166,7 +170,7 @@ def write(kind: str, graph: nn.Module, example: Tuple[Tensor, ...], free: Sequen
         file.write(contents)
 
 
-def _onnx(graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
+def _onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
     """By the exporter that uses TorchScript: it takes seconds, and its files take all sizes."""
     onnx, contents = _package('onnx'), io.BytesIO()
     by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
@@ -178,14 +182,14 @@ def _onnx(graph: nn.Module, example: Tuple[Tensor, ...], free: Sequence[int], te
     return model.SerializeToString()
 
 
-def _program(graph: nn.Module, example: Tuple[Tensor, ...], shapes: tuple, text: str) -> bytes:
+def _program(graph: nn.Module, example: tuple[Tensor, ...], shapes: tuple, text: str) -> bytes:
     contents = io.BytesIO()
     program = torch.export.export(graph, example, dynamic_shapes=shapes, strict=False)
     torch.export.save(program, contents, extra_files={KEY: text})
     return contents.getvalue()
 
 
-def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, min_side: int) -> Tuple[Optional[dict], ...]:
+def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, min_side: int) -> tuple[Optional[dict], ...]:
     """The free dimensions, as torch.export wants them."""
     dims = {0: torch.export.Dim(AXES[0], min=1, max=256)}
     for dim in (2, 3):
@@ -195,13 +199,13 @@ def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, min_side: int) 
     return ({dim: dims[dim] for dim in free}, *(None for _ in graph.inputs[1:]))
 
 
-def reader(kind: str, contents: bytes) -> Callable[..., Tuple[Tensor, ...]]:
+def reader(kind: str, contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
     """What an exported file computes, as a function from tensors to a tuple of tensors, on the CPU."""
     if kind == 'torch':
         module = torch.export.load(io.BytesIO(contents)).module()
 
         @torch.no_grad()
-        def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             out = module(*tensors)
             return out if isinstance(out, tuple) else (out, )
     else:
@@ -210,7 +214,7 @@ def reader(kind: str, contents: bytes) -> Callable[..., Tuple[Tensor, ...]]:
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
         session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
 
-        def run(*tensors: Tensor) -> Tuple[Tensor, ...]:
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
             return tuple(map(torch.from_numpy, session.run(None, feed)))
 

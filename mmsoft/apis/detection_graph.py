@@ -1,15 +1,26 @@
-"""A detector as one graph of tensors: boxes are decoded, and overlapping ones suppressed, by operators that runtimes know.
+"""A detector as one graph of tensors: boxes are decoded and suppressed by operators that runtimes know.
 
 The heads' own methods compute scores and offsets; choosing candidates is written here. mmdet drops boxes below a
 threshold, which makes lengths depend on values. A graph gives them a negative score instead, and drops them at once
 before non-maximum suppression, the only operator whose output has any length.
 """
-from typing import List, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from mmdet.models import (ATSSHead, BBoxHead, CascadeRoIHead, FCNMaskHead, FCOSHead, GFLHead, RetinaHead, RPNHead,
-                          SingleStageDetector, StandardRoIHead, TwoStageDetector)
+from mmdet.models import (
+    ATSSHead,
+    BBoxHead,
+    CascadeRoIHead,
+    FCNMaskHead,
+    FCOSHead,
+    GFLHead,
+    RetinaHead,
+    RPNHead,
+    SingleStageDetector,
+    StandardRoIHead,
+    TwoStageDetector,
+)
 from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmengine.config import ConfigDict
@@ -18,7 +29,7 @@ from torchvision.ops import nms, roi_align
 
 from mmsoft.utils import UsageError
 
-Found = Tuple[Tensor, Tensor, Tensor]
+Found = tuple[Tensor, Tensor, Tensor]
 DENSE_HEADS = (RetinaHead, ATSSHead, FCOSHead, GFLHead)
 UNCLIPPED = dict(img_shape=None)
 """Keeps mmdet from clipping boxes to a constant size: the graph knows an image's size only when it runs."""
@@ -34,12 +45,13 @@ class Detections(nn.Module):
         UsageError: If it is another detector, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
     """
 
-    inputs: Tuple[str, ...] = ('images', 'image_size')
+    inputs: tuple[str, ...] = ('images', 'image_size')
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         one_stage = isinstance(model, SingleStageDetector) and type(model.bbox_head) in DENSE_HEADS
-        two_stage = isinstance(model, TwoStageDetector) and type(model.rpn_head) is RPNHead and _is_known(model.roi_head)
+        two_stage = isinstance(model, TwoStageDetector) and type(model.rpn_head) is RPNHead
+        two_stage = two_stage and _is_known(model.roi_head)
         if not one_stage and not two_stage:
             raise UsageError(f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, '
                              'FCOS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads.')
@@ -51,7 +63,7 @@ class Detections(nn.Module):
         self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stage and self.roi.with_mask else []))
         self.min_side = 1 + max(max(stride) for stride in self.dense.prior_generator.strides)
 
-    def forward(self, images: Tensor, image_size: Tensor) -> Tuple[Tensor, ...]:
+    def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, ...]:
         """Finds objects.
 
         Args:
@@ -165,5 +177,5 @@ def _clip(boxes: Tensor, limit: Tensor) -> Tensor:
     return torch.minimum(boxes.clamp(min=0), limit)
 
 
-def _stages(roi: StandardRoIHead, part: nn.Module) -> List[nn.Module]:
+def _stages(roi: StandardRoIHead, part: nn.Module) -> list[nn.Module]:
     return list(part) if isinstance(roi, CascadeRoIHead) else [part]

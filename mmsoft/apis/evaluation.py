@@ -1,5 +1,5 @@
 """What can be asked of a test besides its score, in the words of each OpenMMLab library."""
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 from mmengine.config import Config, ConfigDict
 
@@ -42,7 +42,7 @@ def augment_test(cfg: Config) -> None:
             dataset['pipeline'] = cfg.get('tta_pipeline') or _flipped(dataset['pipeline'])
 
 
-def _flipped(pipeline: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def _flipped(pipeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A test pipeline that ends in two versions of the image: as it is, and mirrored."""
     *before, pack = pipeline
     if 'meta_keys' in pack:
@@ -52,7 +52,7 @@ def _flipped(pipeline: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def save_predictions(cfg: Config, out: str) -> None:
-    """Changes a config so that the test saves predictions: to a .pkl file, or label maps of segmentation to a folder."""
+    """Changes a config so that the test saves predictions: to a .pkl file, or label maps to a folder."""
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
     if out.endswith(('.pkl', '.pickle')):
         dump = 'DumpDetResults' if cfg.default_scope == 'mmdet' else 'DumpResults'

@@ -7,7 +7,7 @@ published networks, 2 m³ a step. The papers' figures leave the inverse out, so 
 import typing
 from collections import Counter
 from math import prod
-from typing import Callable, Dict, Tuple, Union
+from typing import Callable, Union
 
 import torch
 from mmengine.analysis import FlopAnalyzer
@@ -33,12 +33,12 @@ def _dot_product_attention(inputs: list, outputs: list) -> int:
     return prod(lead) * n * m * (d + c)
 
 
-def _shape(value) -> Tuple[int, ...]:
+def _shape(value) -> tuple[int, ...]:
     return value.type().sizes()
 
 
 #: For :meth:`mmengine.analysis.FlopAnalyzer.set_op_handle`.
-FLOP_HANDLES: Dict[str, Callable] = {
+FLOP_HANDLES: dict[str, Callable] = {
     'prim::PythonOp._GaussianKernel': _gaussian_kernel,
     'prim::PythonOp._GaussianProduct': _dot_product_attention,
     'prim::PythonOp._InverseProduct': _inverse_product,
@@ -48,7 +48,7 @@ FLOP_HANDLES: Dict[str, Callable] = {
 }
 
 
-def count_flops(model: nn.Module, inputs: Union[Tensor, Tuple[Tensor, ...]]) -> typing.Counter[str]:
+def count_flops(model: nn.Module, inputs: Union[Tensor, tuple[Tensor, ...]]) -> typing.Counter[str]:
     """Multiply-accumulates of a model by operator: ``'linear'``, ``'conv'``, … and, of SOFT's inverse, :data:`INVERSE`.
 
     The model is called once with ``inputs``, in eval mode and without gradients.

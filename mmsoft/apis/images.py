@@ -2,8 +2,8 @@
 import io
 import os
 from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Collection, Dict, Iterable, List
 
 import mmcv
 import numpy as np
@@ -20,7 +20,7 @@ class BrokenImage(Exception):
     """A file that cannot be read as a whole image; the message says why."""
 
 
-def find_images(source: Path, out_dir: Path) -> List[Path]:
+def find_images(source: Path, out_dir: Path) -> list[Path]:
     """Images below a folder, sorted, without results of an earlier run.
 
     Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse.
@@ -60,7 +60,7 @@ def read_image(path: Path) -> np.ndarray:
     return image
 
 
-def name_results(source: str, out_dir: str) -> Dict[Path, Path]:
+def name_results(source: str, out_dir: str) -> dict[Path, Path]:
     """Images, or the one file, whatever its name, with the names of their results relative to the folder of results."""
     root = Path(source)
     if root.is_file():  # drawings cannot be saved in every format
@@ -68,7 +68,7 @@ def name_results(source: str, out_dir: str) -> Dict[Path, Path]:
     return {path: path.relative_to(root) for path in find_images(root, Path(out_dir))}
 
 
-def png_names(names: Collection[Path]) -> Dict[Path, Path]:
+def png_names(names: Collection[Path]) -> dict[Path, Path]:
     """A name of a PNG file for each image: ``a.png`` for ``a.jpg``, or ``a_jpg.png`` where there is another ``a``."""
     count, taken, named = Counter(name.with_suffix('') for name in names), set(), {}
     for name in names:

@@ -1,7 +1,6 @@
 """Label maps of large images: what mmseg predicts, without the scores of every class at full size."""
 import copy
 from itertools import product
-from typing import List, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +37,7 @@ def predict_labels(model: nn.Module, data: dict) -> list:
     return samples
 
 
-def best_class(scores: Tensor, size: Tuple[int, int], align_corners: bool) -> Tensor:
+def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
     """``F.interpolate(scores, size, mode='bilinear').argmax(0)`` of scores (C, h, w), one class at a time.
 
     Of equal scores the first class's wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
@@ -55,8 +54,8 @@ def best_class(scores: Tensor, size: Tuple[int, int], align_corners: bool) -> Te
 def slide(model: nn.Module, data: dict) -> Tensor:
     """mmseg's ``slide_inference`` and ``argmax``: scores are added up where windows overlap.
 
-    mmseg divides them by the number of windows, too, which changes a label only if it rounds two scores to one. Of scores,
-    those of one window are held, and those of a row of windows where the next row overlaps with it. Takes what
+    mmseg divides them by the number of windows, too, which changes a label only if it rounds two scores to one. Of
+    scores, those of one window are held, and those of a row of windows where the next row overlaps with it. Takes what
     :func:`predict_labels` takes, normalises a window at a time, and returns labels of shape (B, H, W) and int64.
 
     Raises:
@@ -88,7 +87,7 @@ def slide(model: nn.Module, data: dict) -> Tensor:
     return labels
 
 
-def _starts(extent: int, size: int, stride: int) -> Tuple[List[int], int]:
+def _starts(extent: int, size: int, stride: int) -> tuple[list[int], int]:
     """Where windows begin along a side, and how long they are; the last one ends where the side does."""
     if stride > size:
         raise UsageError(f'test_cfg.stride of {stride} leaves gaps between windows of {size}; make it smaller.')

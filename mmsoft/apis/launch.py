@@ -1,6 +1,6 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import torch
 from mmengine.config import Config
@@ -19,7 +19,7 @@ from .evaluation import augment_test, draw_predictions, save_predictions
 from .preflight import CheckHook, check_checkpoint, check_data, check_operators, check_pretrained, explained, files_of
 from .work_dir import alone_in
 
-Options = Optional[Dict[str, Any]]
+Options = Optional[dict[str, Any]]
 HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 'mIoU', 'aAcc': 'pixel accuracy'}
 """Scores that the showcase prints, and their usual names."""
 
@@ -67,7 +67,7 @@ def train(config: str, work_dir: Optional[str] = None, amp: bool = False, auto_s
 def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Optional[str] = None, show: bool = False,
          show_dir: Optional[str] = None, wait_time: float = 2, tta: bool = False, cfg_options: Options = None,
          launcher: str = 'none', demo_data: bool = False,
-         without_attention: Optional[List[int]] = None) -> Dict[str, float]:
+         without_attention: Optional[list[int]] = None) -> dict[str, float]:
     """Evaluates a model.
 
     Args:
@@ -104,7 +104,7 @@ def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Opti
         return _run(cfg, 'test', hook)
 
 
-def showcase(config: str, work_dir: Optional[str] = None) -> Dict[str, float]:
+def showcase(config: str, work_dir: Optional[str] = None) -> dict[str, float]:
     """Trains a detector or segmenter (from where an earlier run stopped), tests it and writes ``contact_sheet.png``."""
     from .visualization import draw_contact_sheet  # matplotlib is not needed otherwise
     work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
@@ -147,7 +147,7 @@ def _enable_amp(cfg: Config) -> None:
         raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper.type}; leave --amp out.')
     on_cpu = not torch.cuda.is_available()
     has_bfloat16 = on_cpu or torch.cuda.get_device_capability() >= (8, 0)  # others emulate it
-    if on_cpu or has_bfloat16 and cfg.default_scope == 'mmdet' and 'dtype' not in wrapper:
+    if on_cpu or (has_bfloat16 and cfg.default_scope == 'mmdet' and 'dtype' not in wrapper):
         for key in ('loss_scale', 'dtype', 'use_fsdp'):
             wrapper.pop(key, None)
         wrapper.type = 'mmsoft.BFloat16OptimWrapper'
@@ -199,5 +199,5 @@ def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
         if hook.built or 'need at least one array to concatenate' not in str(error):
             raise
         files = [files_of(dataset)[0] for key, dataset in datasets(cfg) if key.split('.')[0] in hook.loaders]
-        raise UsageError(f'{" or ".join(files)} has no samples to work on: check the files, whether metainfo.classes are '
-                         'names of their categories, and filter_cfg.') from error
+        raise UsageError(f'{" or ".join(files)} has no samples to work on: check the files, whether metainfo.classes '
+                         'are names of their categories, and filter_cfg.') from error

@@ -1,9 +1,10 @@
 """From images to predictions, drawn and as files that programs read."""
 import copy
 import sys
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Optional
 
 import numpy as np
 from mmengine.config import Config
@@ -12,15 +13,16 @@ from rich.progress import track
 from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.utils.files import whole_or_none
+
 from .images import BrokenImage, name_results, png_names, read_image, refuse_existing
 from .tasks import Task, build_task
 from .work_dir import room_in
 
-Prepared = Tuple[Path, np.ndarray, dict]
+Prepared = tuple[Path, np.ndarray, dict]
 
 
 def predict(config: str, checkpoint: str, source: str, out_dir: str, device: Optional[str] = None, batch_size: int = 1,
-            score_thr: float = 0.3, save_pred: bool = False, slide: bool = False) -> List[Path]:
+            score_thr: float = 0.3, save_pred: bool = False, slide: bool = False) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
     An image's result does not depend on ``batch_size``: only images of one shape share a batch.
@@ -55,7 +57,7 @@ def predict(config: str, checkpoint: str, source: str, out_dir: str, device: Opt
     refuse_existing([*(out / 'vis' / name for name in names.values()), *([out / 'preds'] if save_pred else [])])
     task = build_task(cfg, checkpoint, device, score_thr)
 
-    broken: List[Path] = []
+    broken: list[Path] = []
     with room_in(out_dir, 'make room or choose another --out-dir'):
         try:
             for path, image, sample in _predictions(task, prepare(task, names, broken), batch_size):
@@ -86,7 +88,7 @@ def sliding(cfg: Config) -> Config:
     return cfg
 
 
-def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[Prepared]:
+def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[Prepared]:
     """Reads images and runs a config's pipeline on them. Broken ones are named, and appended to ``broken``.
 
     Yields:
@@ -103,7 +105,7 @@ def prepare(task: Task, images: Iterable[Path], broken: List[Path]) -> Iterator[
             yield path, image, prepared
 
 
-def _predictions(task: Task, images: Iterator[Prepared], count: int) -> Iterator[Tuple[Path, np.ndarray, Any]]:
+def _predictions(task: Task, images: Iterator[Prepared], count: int) -> Iterator[tuple[Path, np.ndarray, Any]]:
     """Predicts batches of at most ``count`` successive images of one shape."""
     for batch in iter(lambda: [item for _, item in zip(range(count), images)], []):
         for _, same in groupby(batch, key=lambda item: item[2]['inputs'].shape):

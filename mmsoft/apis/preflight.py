@@ -1,8 +1,9 @@
 """What is checked before training and testing: missing files, and parts of a config that do not fit each other."""
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -25,7 +26,7 @@ def _missing(path: str) -> bool:
     return '://' not in path and not Path(path).exists()
 
 
-def files_of(dataset: Dict[str, Any]) -> List[str]:
+def files_of(dataset: dict[str, Any]) -> list[str]:
     """What a data set reads: its annotation file and its folders, or else its root."""
     split = dataset.get('split') if type_name(dataset).startswith('ImageNet') else ''
     prefix = dataset.get('data_prefix') or split or ''
@@ -52,7 +53,8 @@ def check_data(cfg: Config, *loaders: str) -> None:
     for loader, path in compared.items():
         own = [files_of(dataset)[0] for key, dataset in read if key.startswith(loader) and dataset.get('ann_file')]
         if own and Path(path).resolve() not in [Path(one).resolve() for one in own]:
-            raise UsageError(f'{_evaluator(loader)}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to the same file.')
+            raise UsageError(
+                f'{_evaluator(loader)}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.')
 
 
 def check_pretrained(cfg: Config) -> None:
@@ -72,7 +74,7 @@ def check_pretrained(cfg: Config) -> None:
 
 
 def check_checkpoint(path: str) -> None:
-    """Raises UsageError if a checkpoint does not exist or cannot be read safely, before anything is built or written."""
+    """Raises UsageError if a checkpoint does not exist or cannot be read safely, before anything is built."""
     if _missing(path):
         raise UsageError(f'There is no checkpoint {path}; training leaves them in its --work-dir, as epoch_N.pth or '
                          'iter_N.pth.')
@@ -113,7 +115,7 @@ def check_heads(model: nn.Module, classes: Sequence[str], exact: bool) -> None:
     """Raises UsageError if a head has not the same number of classes as the data set, or at least as many."""
     for name, module in model.named_modules() if classes else ():
         is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', None)
-        if is_head and isinstance(count, int) and (count < len(classes) or exact and count > len(classes)):
+        if is_head and isinstance(count, int) and (count < len(classes) or (exact and count > len(classes))):
             raise UsageError(f'model.{name} has num_classes={count}, and the data set has {len(classes)} classes '
                              f'({", ".join(classes[:9])}{", …" * (len(classes) > 9)}): set both to the same.')
 

@@ -1,7 +1,8 @@
 """Detection, segmentation and classification: the OpenMMLab inferencers, and what becomes of their predictions."""
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, Optional
 
 import cv2
 import mmcv
@@ -14,6 +15,7 @@ from mmengine.registry import init_default_scope
 from mmsoft.checkpoint import check_model
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
+
 from .images import BrokenImage
 from .label_maps import predict_labels
 from .preflight import check_checkpoint
@@ -22,8 +24,8 @@ from .preflight import check_checkpoint
 class Task:
     """A model behind the inferencer of its library, and how its predictions are drawn and saved.
 
-    A subclass defines ``load(cfg, checkpoint, device)``, which makes the inferencer; ``draw(image, sample, path)``, which
-    saves an RGB image with a prediction; and ``record(name, sample, label_map)``, which keeps a prediction in
+    A subclass defines ``load(cfg, checkpoint, device)``, which makes the inferencer; ``draw(image, sample, path)``,
+    which saves an RGB image with a prediction; and ``record(name, sample, label_map)``, which keeps a prediction in
     ``entries`` as JSON, or writes it to the file ``label_map``. Arguments are those of :func:`build_task`.
     """
 
@@ -31,8 +33,8 @@ class Task:
 
     def __init__(self, cfg: Config, checkpoint: str, device: Optional[str], score_thr: float) -> None:
         self.inferencer, self.score_thr = self.load(cfg, checkpoint, device), score_thr
-        self.images: List[dict] = []
-        self.entries: List[str] = []
+        self.images: list[dict] = []
+        self.entries: list[str] = []
 
     def prepare(self, image: np.ndarray) -> dict:
         """Runs the config's pipeline on a BGR image (H, W, 3) of uint8; ``inputs`` of the result is (3, H', W').
@@ -45,7 +47,7 @@ class Task:
             raise BrokenImage(f'{width}x{height} pixels are too narrow')
         return self.inferencer.pipeline(dict(img=image, img_shape=shape, ori_shape=shape))
 
-    def forward(self, prepared: List[dict]) -> Sequence[Any]:
+    def forward(self, prepared: list[dict]) -> Sequence[Any]:
         """Prepared images of one shape to the library's data samples."""
         return self.inferencer.forward(self.collate(prepared))
 
@@ -94,7 +96,7 @@ class Segmentation(Task):
         return MMSegInferencer(cfg, checkpoint, device=device)
 
     @torch.no_grad()
-    def forward(self, prepared: List[dict]) -> Sequence[Any]:
+    def forward(self, prepared: list[dict]) -> Sequence[Any]:
         model = self.inferencer.model
         if getattr(model, 'out_channels', 1) > 1:
             return predict_labels(model, self.collate(prepared))
@@ -150,7 +152,7 @@ TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
 
 
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.) -> Task:
-    """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, published and .safetensors ones, too.
+    """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
 
     Args:
         cfg (Config): Config of the model.

@@ -1,6 +1,7 @@
 """Sheets of images: what a network sees, and predictions beside the ground truth."""
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Optional
 
 import cv2
 import mmcv
@@ -15,6 +16,7 @@ from mmsoft.backbones.base import BaseBackbone
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 from mmsoft.visualization import bottleneck_kernel, contact_sheet, feature_image, output_blocks, overlay, watch
+
 from .images import name_results, png_names, refuse_existing
 from .prediction import prepare
 from .tasks import build_task
@@ -24,7 +26,7 @@ PLACES = ((.3, .3), (.3, .7), (.7, .3), (.7, .7))
 
 
 def visualize(config: str, checkpoint: str, source: str, out_dir: str, stages: Optional[Sequence[int]] = None,
-              device: Optional[str] = None) -> List[Path]:
+              device: Optional[str] = None) -> list[Path]:
     """Writes a sheet ``OUT_DIR/vis/….png`` for each image, of what the network sees in the stages of its backbone.
 
     Args:
@@ -53,7 +55,7 @@ def visualize(config: str, checkpoint: str, source: str, out_dir: str, stages: O
     if not all(0 <= stage < count for stage in stages):
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
 
-    broken: List[Path] = []
+    broken: list[Path] = []
     for path, _, prepared in prepare(task, names, broken):
         rows = look(model, task.collate([prepared]), stages)
         contact_sheet([[image for image, _ in row] for row in rows], [[caption for _, caption in row] for row in rows],
@@ -63,7 +65,7 @@ def visualize(config: str, checkpoint: str, source: str, out_dir: str, stages: O
 
 
 @torch.no_grad()
-def look(model: nn.Module, data: dict, stages: Sequence[int]) -> List[List[Tuple[np.ndarray, str]]]:
+def look(model: nn.Module, data: dict, stages: Sequence[int]) -> list[list[tuple[np.ndarray, str]]]:
     """The rows of a sheet, images with captions: features of each stage, then bottleneck kernels where there are any.
 
     Args:
@@ -93,7 +95,7 @@ def look(model: nn.Module, data: dict, stages: Sequence[int]) -> List[List[Tuple
     return rows
 
 
-def _mark(image: np.ndarray, *places: Tuple[float, float]) -> np.ndarray:
+def _mark(image: np.ndarray, *places: tuple[float, float]) -> np.ndarray:
     """An image with crosses at places, parts of its height and width."""
     image, size = image.copy(), max(image.shape) // 16
     for y, x in places:

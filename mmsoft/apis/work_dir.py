@@ -1,9 +1,9 @@
 """Folders that are written to: with room, and by one training at a time."""
 import errno
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Iterator
 
 from filelock import FileLock, Timeout
 from mmengine.dist import is_main_process

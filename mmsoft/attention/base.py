@@ -4,7 +4,7 @@ A new attention is one file: a subclass of :class:`MultiheadAttention` if it is 
 or of :class:`Attention`, registered in :data:`mmsoft.registry.MODELS`. Every backbone takes it as
 ``attention=dict(type=…)``.
 """
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError
 
-HW = Tuple[int, int]
+HW = tuple[int, int]
 
 
 class LinearQKV(nn.Linear):
@@ -24,7 +24,7 @@ class LinearQKV(nn.Linear):
         super().__init__(embed_dims, 3 * embed_dims)
         self.num_heads = num_heads
 
-    def forward(self, x: Tensor, hw: HW) -> Tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Tokens of shape (B, n, C) to three of shape (B, h, n, C / h)."""
         return super().forward(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
@@ -43,7 +43,7 @@ class Site(NamedTuple):
     """
     dims: int
     heads: int
-    grid: Tuple[int, int]
+    grid: tuple[int, int]
     ratio: int = 1
     kernel_size: int = 3
     project: Callable[[int, int], nn.Module] = LinearQKV
@@ -70,7 +70,7 @@ class Attention(BaseModule):
         self.attended = nn.Identity()  # attention's output passes here, for hooks (mmsoft.attention.measure)
         self.kind = type(self).__name__  # noted in checkpoints, since names and shapes do not tell
 
-    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[List[HW]] = None) -> Tensor:
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Attends over tokens.
 
         Args:

@@ -1,12 +1,13 @@
 """CosFormer: ReLU in place of exponentials, with or without a cosine of positions."""
 import math
-from typing import Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
 
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
+
 from .base import Attention, LinearQKV, Site
 
 
@@ -16,7 +17,7 @@ class CosFormerAttention(Attention):
 
     With ``reweight``, each weight is multiplied by :math:`\cos(i - i') \cos(j - j')` of the tokens' rows and columns,
     which run from 0 to π/2 over the map, as SimA extends CosFormer to images (2206.08898, App. A.3): four products
-    instead of one. Class tokens stand at the first row and column. Convolutional projections of an architecture are not used.
+    instead of one. Class tokens stand at the first row and column. Convolutional projections are not used.
 
     Args:
         site (Site): The place it is made for.
@@ -31,7 +32,7 @@ class CosFormerAttention(Attention):
         self.qkv = LinearQKV(site.dims, site.heads)
         self.proj = nn.Linear(site.dims, site.dims)
 
-    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, k, v = self.qkv(x, hw)
         q, k = q.relu(), k.relu()
@@ -48,7 +49,7 @@ def weighted_mean(q: Tensor, k: Tensor, v: Tensor, eps: float) -> Tensor:
     return q @ (k.transpose(-2, -1) @ v) / sums
 
 
-def _waves(hw: Tuple[int, int], extra: int, like: Tensor) -> Tensor:
+def _waves(hw: tuple[int, int], extra: int, like: Tensor) -> Tensor:
     """The four products of cosine and sine of row and column, for each token: (extra + H' · W', 4, 1)."""
     angles = (torch.arange(n, dtype=like.dtype, device=like.device) * (math.pi / 2 / n) for n in hw)
     rows, columns = (torch.stack([angle.cos(), angle.sin()], dim=-1) for angle in angles)

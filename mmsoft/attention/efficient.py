@@ -5,6 +5,7 @@ from torch import Tensor
 
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
+
 from .base import MultiheadAttention
 
 

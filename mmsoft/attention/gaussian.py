@@ -1,5 +1,5 @@
 """Exact Gaussian attention, which SOFT approximates."""
-from typing import Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from mmsoft.ops import gaussian_attention, gaussian_kernel
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
+
 from .base import Attention, Site
 
 
@@ -34,7 +35,7 @@ class GaussianAttention(Attention):
         self.value = nn.Linear(site.dims, site.dims)
         self.proj = nn.Linear(site.dims, site.dims)
 
-    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (self.query(x), self.value(x)))
         return self.proj(self.attended(self.product(q * self.scale, v).transpose(1, 2).flatten(2)))

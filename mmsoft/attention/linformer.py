@@ -1,5 +1,5 @@
 """Linformer: keys and values of fewer tokens, at SOFT's ratio."""
-from typing import Optional, Tuple
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mmsoft.layers.embed import PatchConv
 from mmsoft.layers.maps import gather_windows, to_map, to_tokens
 from mmsoft.registry import MODELS
+
 from .base import Attention, Site
 
 
@@ -31,13 +32,13 @@ class LinformerAttention(Attention):
         self.kv = nn.Linear(site.dims, 2 * site.dims)
         self.proj = nn.Linear(site.dims, site.dims)
 
-    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
         k, v = self.kv(self._reduced(x, hw)).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return self.proj(self.attended(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)))
 
-    def _reduced(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
+    def _reduced(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
         extra = x.size(1) - hw[0] * hw[1]
         counts = [(side - 1) // self.ratio + 1 for side in hw]

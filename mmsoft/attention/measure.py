@@ -1,6 +1,7 @@
 """What attention contributes to a network: measured while it runs, and taken away for comparison."""
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,8 @@ class Contribution:
     """
 
     def __init__(self) -> None:
-        self._sums: Dict[str, float] = {}
-        self._exponents: List[float] = []
+        self._sums: dict[str, float] = {}
+        self._exponents: list[float] = []
 
     @property
     def share(self) -> Optional[float]:
@@ -58,7 +59,7 @@ class Contribution:
 
 
 @contextmanager
-def measured_attention(model: nn.Module) -> Iterator[Dict[str, Contribution]]:
+def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
     """Measures every attention of a model while the context lasts.
 
     Args:
@@ -95,8 +96,8 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
 
     Args:
         model (nn.Module): Any model that contains mmsoft's attentions.
-        stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults to
-            None: all, except attentions of the class token alone and, in networks with others, softmax, which SOFT
+        stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults
+            to None: all, except attentions of the class token alone and, in networks with others, softmax, which SOFT
             has in its last stage.
 
     Yields:
@@ -119,21 +120,21 @@ def stage_of(name: str) -> int:
     return next((int(part) for part in name.split('.') if part.isdigit()), 0)
 
 
-def _attentions(model: nn.Module) -> Iterator[Tuple[str, Attention]]:
+def _attentions(model: nn.Module) -> Iterator[tuple[str, Attention]]:
     return ((name, module) for name, module in model.named_modules() if isinstance(module, Attention))
 
 
 def _soft_hooks(attention: SOFTAttention, one: Contribution) -> list:
-    kept: Dict[str, Tensor] = {}
+    kept: dict[str, Tensor] = {}
 
     def attended(module: nn.Module, args: tuple, out: Tensor) -> None:
         kept['attention'] = out
         one.add(attention=out, output=out)
 
-    def projected(module: nn.Module, args: Tuple[Tensor]) -> None:
+    def projected(module: nn.Module, args: tuple[Tensor]) -> None:
         one.add(beside=args[0] - kept.pop('attention'))
 
-    def sampled(module: nn.Module, args: Tuple[Tensor], tokens: Tensor) -> None:
+    def sampled(module: nn.Module, args: tuple[Tensor], tokens: Tensor) -> None:
         one.add_exponent(args[0].flatten(2).transpose(1, 2), tokens)
 
     return [

@@ -1,5 +1,5 @@
 """Nyströmformer: softmax attention by the Nyström method."""
-from typing import Optional, Tuple
+from typing import Optional
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from mmsoft.layers import to_map, to_tokens
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
+
 from .base import Attention, LinearQKV, Site
 
 
@@ -31,7 +32,7 @@ class NystromformerAttention(Attention):
         self.qkv = LinearQKV(site.dims, site.heads)
         self.proj = nn.Linear(site.dims, site.dims)
 
-    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, k, v = self.qkv(x, hw)
         q, k = (t * q.size(-1)**-0.25 for t in (q, k))
@@ -39,7 +40,7 @@ class NystromformerAttention(Attention):
         out = nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations)
         return self.proj(self.attended(out.transpose(1, 2).flatten(2)))
 
-    def _landmarks(self, tokens: Tensor, hw: Tuple[int, int]) -> Tensor:
+    def _landmarks(self, tokens: Tensor, hw: tuple[int, int]) -> Tensor:
         tokens = tokens[:, :, tokens.size(2) - hw[0] * hw[1]:].flatten(0, 1)
         means = F.avg_pool2d(to_map(tokens, hw), self.ratio, ceil_mode=True)
         return to_tokens(means).unflatten(0, (-1, self.num_heads))

@@ -1,11 +1,12 @@
 """SimA: queries and keys normalised over the tokens, then multiplied, without softmax."""
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from torch import Tensor
 
 from mmsoft.ops import l1_attention, l1_class_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
+
 from .base import MultiheadAttention, Site
 
 
@@ -30,7 +31,7 @@ class SimAAttention(MultiheadAttention):
         super().__init__(site)
         self.reference_tokens = reference_tokens
         check_choice('order', order, ('auto', 'tokens', 'channels'))
-        self.options: Dict[str, Any] = dict(p=p, eps=eps, order=order)
+        self.options: dict[str, Any] = dict(p=p, eps=eps, order=order)
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`MultiheadAttention`."""

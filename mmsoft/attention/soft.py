@@ -1,5 +1,6 @@
 """SOFT's attention: a Gaussian kernel and its Nyström decomposition."""
-from typing import Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from mmsoft.ops.numerics import Size, clamp_size, fresh_size_symbol, is_exportin
 from mmsoft.ops.soft import soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
+
 from .base import Attention, Site
 
 
@@ -53,7 +55,7 @@ class SOFTAttention(Attention):
         self.conv = nn.Conv2d(heads, heads, kernel_size, padding=kernel_size // 2, groups=heads, bias=False)
         self.proj = nn.Linear(dims, dims)
 
-    def attend(self, x: Tensor, hw: Tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         extra = x.size(1) - hw[0] * hw[1]
         q, v = self.query(x) * self.scale, self.value(x)
@@ -66,7 +68,7 @@ class SOFTAttention(Attention):
         local = self._convolve(v[:, extra:], hw)
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
-    def _convolve(self, v: Tensor, hw: Tuple[int, int]) -> Tensor:
+    def _convolve(self, v: Tensor, hw: tuple[int, int]) -> Tensor:
         """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
         channels = self.proj.in_features
         filters = self.conv.weight.unsqueeze(1).expand(-1, channels // self.num_heads, -1, -1, -1).flatten(0, 1)
@@ -106,12 +108,12 @@ class BottleneckTokens(BaseModule):
         tokens = self._pick(q) if self.sampling in ('random', 'biased') else self._sample(q)
         return self.act(self.norm(fresh_size_symbol(tokens, 1)))
 
-    def grid(self, hw: Sequence[int]) -> Tuple[int, int]:
+    def grid(self, hw: Sequence[int]) -> tuple[int, int]:
         """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
         rows, columns = (self._cover(extent)[0] for extent in hw)
         return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
 
-    def _cover(self, extent: int) -> Tuple[int, int]:
+    def _cover(self, extent: int) -> tuple[int, int]:
         """Number and stride of windows that reach every token of one side."""
         windows, stride = (extent - 1) // self.ratio + 1, self.ratio
         if self.size is not None:

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmsoft.registry import MODELS
+
 from .base import MultiheadAttention
 
 

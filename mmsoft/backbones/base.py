@@ -1,5 +1,6 @@
 """What every mmsoft backbone has in common: sizes, outputs, freezing, layers, published checkpoints."""
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from collections.abc import Iterable, Sequence
+from typing import Optional, Union
 
 import torch
 from mmengine.model import BaseModule, PretrainedInit
@@ -44,7 +45,7 @@ class BaseBackbone(BaseModule):
     """
 
     published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.
-    arch_settings: Dict[str, dict] = {}  #: Sizes by name.
+    arch_settings: dict[str, dict] = {}  #: Sizes by name.
 
     def __init__(self,
                  depth: int,
@@ -57,9 +58,9 @@ class BaseBackbone(BaseModule):
                  drop_rate: float = 0.,
                  drop_path_rate: float = 0.,
                  in_channels: int = 3,
-                 init_cfg: Optional[Union[dict, List[dict]]] = None) -> None:
+                 init_cfg: Optional[Union[dict, list[dict]]] = None) -> None:
         super().__init__(init_cfg)
-        self.init_cfg: Optional[Union[dict, List[dict]]]
+        self.init_cfg: Optional[Union[dict, list[dict]]]
         self._register_state_dict_hook(note_attention)
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
         out_indices = (out_indices, ) if isinstance(out_indices, int) else tuple(out_indices)
@@ -97,7 +98,7 @@ class BaseBackbone(BaseModule):
         return {**defaults, **arch}
 
     @property
-    def out_channels(self) -> List[int]:
+    def out_channels(self) -> list[int]:
         """Channels of each map that :meth:`forward` returns, as necks want them."""
         dims = self.arch['embed_dims']
         return [dims if isinstance(dims, int) else dims[i] for i in self.out_indices]
@@ -123,7 +124,7 @@ class BaseBackbone(BaseModule):
         warn_of_other_attention(self, local_metadata.get('attention'))
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
-    def default_init_cfg(self) -> List[dict]:
+    def default_init_cfg(self) -> list[dict]:
         """Initialisation of the published networks; SimA's leave convolutions as torch makes them."""
         return [dict(type='TruncNormal', layer='Linear', std=0.02, bias=0)]
 
@@ -148,11 +149,11 @@ class BaseBackbone(BaseModule):
         """Modules and parameters that ``frozen_stages``, 0 or more, excludes from training."""
         raise NotImplementedError
 
-    def _layers(self) -> List[Tuple[str, ...]]:
+    def _layers(self) -> list[tuple[str, ...]]:
         """How the names of parameters begin, layer by layer from the stem; all others belong to the last layer."""
         raise NotImplementedError
 
-    def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> Tuple[int, int]:
+    def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> tuple[int, int]:
         """Layer of a parameter and the number of layers, for layer-wise learning-rate decay as in mmpretrain.
 
         The stem is 0, each block is a layer, and final norm and heads are the last one. ``param_name`` is a name in the
@@ -168,7 +169,7 @@ class BaseBackbone(BaseModule):
         convert_classifier_checkpoint(self, state_dict)
 
 
-def layers_of_stages(depths: Sequence[int]) -> List[Tuple[str, ...]]:
+def layers_of_stages(depths: Sequence[int]) -> list[tuple[str, ...]]:
     """Layers of a backbone whose stages embed, then repeat blocks: an embedding is in the layer of the next block."""
     before = ('embed', 'norm', 'pos_embed', 'cls_token')
     layers = [tuple(f'stages.0.{part}' for part in before)]
@@ -179,7 +180,7 @@ def layers_of_stages(depths: Sequence[int]) -> List[Tuple[str, ...]]:
     return layers
 
 
-def linear_rates(last: float, count: int) -> List[float]:
+def linear_rates(last: float, count: int) -> list[float]:
     """Rates of stochastic depth, from 0 to that of the last of ``count`` blocks."""
     return [last * i / max(1, count - 1) for i in range(count)]
 

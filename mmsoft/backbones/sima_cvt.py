@@ -1,7 +1,8 @@
 """SimA in the architecture of CvT: three stages, convolutions before every attention."""
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
-from typing import List, Optional, Sequence, Tuple
+from typing import Optional
 
 import torch
 from mmcv.cnn import build_norm_layer
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from mmsoft.attention.base import HW, Site, build_attention
 from mmsoft.layers import PreNormBlock, apply_block, pad_to_multiple, to_map, to_tokens
 from mmsoft.registry import MODELS
+
 from .base import Arch, BaseBackbone, layers_of_stages, linear_rates, token_parameter
 
 
@@ -91,7 +93,7 @@ class SimACvT(BaseBackbone):
                 maps.append(x)
         return self._outputs(maps, self.norm(cls) if self.norm is not None else None)
 
-    def _layers(self) -> List[Tuple[str, ...]]:
+    def _layers(self) -> list[tuple[str, ...]]:
         return layers_of_stages(self.arch['depths'])
 
     def _frozen_modules(self):
@@ -121,7 +123,7 @@ class CvTStage(BaseModule):
         self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
         self.blocks = blocks
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Optional[Tensor]]:
         """A map to a map of shape (B, C, H', W') and the class token of shape (B, C), None where there is none."""
         x = self.embed(x)
         hw = (x.size(2), x.size(3))
@@ -167,7 +169,7 @@ class ConvQKV(BaseModule):
         self.k = ConvProjection(embed_dims, kv_stride, norm_cfg)
         self.v = ConvProjection(embed_dims, kv_stride, norm_cfg)
 
-    def forward(self, x: Tensor, hw: HW) -> Tuple[Tensor, ...]:
+    def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
         """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""
         return tuple(
             project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2) for project in (self.q, self.k, self.v))

@@ -1,5 +1,6 @@
 """SimA in the architecture of DeiT, the ordinary ViT with a class token."""
-from typing import List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Optional
 
 import torch
 from mmengine.model import ModuleList
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from mmsoft.attention.base import Site, build_attention
 from mmsoft.layers import PatchConv, PreNormBlock, apply_block, pad_to_multiple, resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
+
 from .base import Arch, BaseBackbone, linear_rates, token_parameter
 
 
@@ -86,7 +88,7 @@ class SimADeiT(BaseBackbone):
         cls = self.norm(x[:, 0]) if self.norm is not None else None
         return self._outputs(maps, cls)
 
-    def _layers(self) -> List[Tuple[str, ...]]:
+    def _layers(self) -> list[tuple[str, ...]]:
         return [('patch_embed', 'cls_token', 'pos_embed'), *((f'blocks.{i}.', ) for i in range(self.arch['depth']))]
 
     def _frozen_modules(self):

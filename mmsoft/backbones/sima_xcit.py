@@ -1,14 +1,25 @@
 """SimA in the architecture of XCiT: attention at one stride, and a class token behind it."""
-from typing import Any, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Optional
 
 import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from mmsoft.attention.base import Attention, Site, build_attention
-from mmsoft.layers import (ClassAttentionBlock, ConvPatchEmbed, FourierPositionEncoding, XCiTBlock, apply_block,
-                           extent_mask, image_extent, to_map, to_tokens)
+from mmsoft.layers import (
+    ClassAttentionBlock,
+    ConvPatchEmbed,
+    FourierPositionEncoding,
+    XCiTBlock,
+    apply_block,
+    extent_mask,
+    image_extent,
+    to_map,
+    to_tokens,
+)
 from mmsoft.registry import MODELS
+
 from .base import Arch, BaseBackbone, token_parameter
 
 
@@ -132,7 +143,7 @@ class SimAXCiT(BaseBackbone):
             x = apply_block(block, x, *where, with_cp=self.with_cp)
         return self.norm(x[:, 0])
 
-    def _layers(self) -> List[Tuple[str, ...]]:
+    def _layers(self) -> list[tuple[str, ...]]:
         class_blocks = [('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.', )] if self.has_cls_token else []
         blocks = [(f'blocks.{i}.', ) for i in range(self.arch['depth'])]
         return [('patch_embed', 'pos_encoding'), *blocks, *class_blocks]

@@ -1,5 +1,6 @@
 """SOFT and SOFT-Norm: softmax-free transformers with a Gaussian kernel (2110.11945; 2207.03341)."""
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Union
 
 import torch
 from mmengine.model import BaseModule, ModuleList, Sequential
@@ -13,6 +14,7 @@ from mmsoft.layers.embed import ConvNormAct, PatchEmbed
 from mmsoft.layers.maps import resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
+
 from .base import Arch, BaseBackbone, layers_of_stages, linear_rates, token_parameter
 
 STRIDES = (4, 8, 16, 32)
@@ -53,7 +55,7 @@ class SOFT(BaseBackbone):
     published = 'soft'
 
     # Depths of `small` are the paper's; the published code says 20 in stage 2.
-    arch_settings: Dict[str, dict] = {
+    arch_settings: dict[str, dict] = {
         name: dict(embed_dims=[64, 128, 32 * heads, 512], num_heads=[2, 4, heads, 16], depths=depths)
         for name, heads, depths in (
             ('tiny', 10, [1, 2, 3, 2]),
@@ -68,7 +70,7 @@ class SOFT(BaseBackbone):
                  arch: Arch = 'small',
                  attention_norm: bool = True,
                  out_indices: Sequence[int] = (0, 1, 2, 3),
-                 attention: Union[dict, List[dict]] = dict(type='SOFTAttention'),
+                 attention: Union[dict, list[dict]] = dict(type='SOFTAttention'),
                  embedding: str = 'overlapped',
                  img_size: int = 224,
                  norm_cfg: dict = dict(type='BN'),
@@ -108,7 +110,7 @@ class SOFT(BaseBackbone):
                 maps.append(x)
         return self._outputs(maps, tokens[:, 0] if self.has_cls_token else None)
 
-    def default_init_cfg(self) -> List[dict]:
+    def default_init_cfg(self) -> list[dict]:
         """Initialisation of the published network."""
         return [
             dict(type='TruncNormal', layer='Linear', std=0.02, bias=0),
@@ -126,7 +128,7 @@ class SOFT(BaseBackbone):
             raise OptionError('arch needs one to four stages, and as many embed_dims and num_heads as depths')
         return arch
 
-    def _per_stage(self, attention: Union[dict, List[dict]], norm: bool) -> List[dict]:
+    def _per_stage(self, attention: Union[dict, list[dict]], norm: bool) -> list[dict]:
         stages = len(self.arch['depths'])
         if isinstance(attention, dict):
             attention = [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
@@ -136,7 +138,7 @@ class SOFT(BaseBackbone):
         return [{'norm': norm, **cfg} if isinstance(cfg, dict) and cfg.get('type') in soft else cfg
                 for cfg in attention]
 
-    def _block(self, stage: int, grid: Tuple[int, int], rate: float) -> nn.Module:
+    def _block(self, stage: int, grid: tuple[int, int], rate: float) -> nn.Module:
         dims, heads, ratio, kernel_size = (
             self.arch[key][stage] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes'))
         attn = build_attention(self.attention[stage], Site(dims, heads, grid, ratio, kernel_size))
@@ -144,7 +146,7 @@ class SOFT(BaseBackbone):
             return PreNormBlock(attn, dims, self.drop_rate, rate)
         return PostNormBlock(attn, dims, 1 - (1 - self.drop_rate) * (1 - rate))
 
-    def _layers(self) -> List[Tuple[str, ...]]:
+    def _layers(self) -> list[tuple[str, ...]]:
         return layers_of_stages(self.arch['depths'])
 
     def _frozen_modules(self):
@@ -166,7 +168,7 @@ class SOFTStage(BaseModule):
         with_cp (bool): Recompute each block in the backward pass.
     """
 
-    def __init__(self, embed: nn.Module, embed_dims: int, grid: Tuple[int, int], blocks: ModuleList,
+    def __init__(self, embed: nn.Module, embed_dims: int, grid: tuple[int, int], blocks: ModuleList,
                  with_cls_token: bool, with_cp: bool) -> None:
         super().__init__()
         self.grid = grid
@@ -176,7 +178,7 @@ class SOFTStage(BaseModule):
         self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
         self.blocks = blocks
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tuple[int, int]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
         x = self.embed(x)
         hw = (x.size(2), x.size(3))

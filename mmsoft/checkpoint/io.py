@@ -6,11 +6,11 @@ import re
 import tarfile
 import zipfile
 from collections import OrderedDict
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any, Dict, Tuple, Union
+from typing import Any, Union
 from urllib.parse import urlparse
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch import Tensor
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
-StateDict = Dict[str, Tensor]
+StateDict = dict[str, Tensor]
 # The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which
 # SimA used, keeps one in `model_ema` but evaluates `model`. mmengine swaps the average into `state_dict` itself.
 ENTRIES = ('state_dict_ema', 'state_dict', 'model', 'model_ema')
@@ -66,7 +66,7 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     return checkpoint
 
 
-def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> Tuple[StateDict, str]:
+def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
     """Chooses the evaluated weights of a checkpoint: the first of :data:`ENTRIES`, or the dict itself.
 
     Args:
@@ -179,8 +179,8 @@ def _check_content(content: Any, size: int) -> None:
                               'get it again from a place that you trust.')
 
 
-@lru_cache(maxsize=None)
-def _safe_globals() -> Dict[str, Any]:
+@cache
+def _safe_globals() -> dict[str, Any]:
     """By the names in a pickle, what trainers save beside weights.
 
     Under both names of NumPy's module, whichever is installed, and without ``getattr``, by which a pickle refers to the
@@ -201,7 +201,7 @@ def _safe_globals() -> Dict[str, Any]:
             **{path: renamed(path, call) for path, call in functions.items()}}
 
 
-def _restricted_pickle(safe: Dict[str, Any]) -> SimpleNamespace:
+def _restricted_pickle(safe: dict[str, Any]) -> SimpleNamespace:
     """Python's pickle for names in torch's list and in ours alone (docs.python.org, "Restricting Globals")."""
     from torch._weights_only_unpickler import _get_allowed_globals
     allowed = {**_get_allowed_globals(), **safe}

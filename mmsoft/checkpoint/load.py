@@ -3,15 +3,17 @@ import logging
 import operator
 import re
 from collections import Counter
+from collections.abc import Iterable
 from math import isqrt
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Optional, Union
 
 import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmsoft.layers import resize_pos_embed
+
 from .io import CheckpointError, StateDict, read_checkpoint, select_state_dict, write_checkpoint
 from .names import BACKBONE, Family, published_family, to_mmsoft, to_published, without_prefix
 
@@ -193,11 +195,11 @@ def warn_of_other_attention(backbone: nn.Module, trained: Any) -> None:
                   'result yet.', logger='current', level=logging.WARNING)
 
 
-def _attention(backbone: nn.Module) -> Dict[str, str]:
+def _attention(backbone: nn.Module) -> dict[str, str]:
     return {name: module.kind for name, module in backbone.named_modules() if hasattr(module, 'kind')}
 
 
-def _trained_attention(backbone: nn.Module, checkpoint: dict, entry: str, names: Iterable[str]) -> Dict[str, str]:
+def _trained_attention(backbone: nn.Module, checkpoint: dict, entry: str, names: Iterable[str]) -> dict[str, str]:
     """What a checkpoint notes; of a published one, what its names and the ``arch`` of timm's trainer tell."""
     metadata = getattr(checkpoint[entry] if entry else checkpoint, '_metadata', {})
     noted = [one['attention'] for one in metadata.values() if 'attention' in one]
@@ -221,7 +223,7 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
         raise CheckpointError(f'{filename} lacks tensors that tell the size of its network; it is damaged, get it '
                               'again.')
 
-    def as_list(sizes: Union[int, List[int]]) -> List[int]:
+    def as_list(sizes: Union[int, list[int]]) -> list[int]:
         return sizes if isinstance(sizes, list) else [sizes]
 
     # Stages that are not built, or not in the file, may be anything.
@@ -236,7 +238,7 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
         raise CheckpointError(f'{filename} has {differences}; write arch={advised} to use it.')
 
 
-def _read_arch(state_dict: StateDict) -> Dict[str, Union[int, List[int]]]:
+def _read_arch(state_dict: StateDict) -> dict[str, Union[int, list[int]]]:
     """What a state dict tells of ``arch``: embed_dims and depths, or depth and patch_size."""
     blocks = re.findall(r'^(?:stages\.(\d+)\.)?blocks\.(\d+)\.', '\n'.join(state_dict), re.M)
     stages = sorted({stage for stage, _ in blocks})
@@ -255,7 +257,7 @@ def _fits(theirs: Tensor, ours: Tensor) -> bool:
     return theirs.is_floating_point() == ours.is_floating_point() and theirs.shape == ours.shape
 
 
-def _resize(theirs: Tensor, ours: Tensor, mode: str) -> Tuple[Tensor, str]:
+def _resize(theirs: Tensor, ours: Tensor, mode: str) -> tuple[Tensor, str]:
     """Resizes a position embedding (1, extra + side², C); '' if it is not of this kind, or has other channels."""
     if theirs.dim() != 3 or theirs.shape[::2] != ours.shape[::2]:
         return theirs, ''

@@ -5,9 +5,11 @@ Every family has one table of pairs, published name first, that is read in both 
 ``backbone.stages.0.blocks.0.attn.query.weight`` here.
 """
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Dict, Iterable, List, Mapping, Optional, Pattern, Sequence, Tuple, Union
+from functools import cache, cached_property
+from re import Pattern
+from typing import Optional, Union
 
 import torch
 from torch import Tensor
@@ -38,9 +40,9 @@ class Family:
     """
 
     name: str
-    signature: Tuple[str, ...]
-    own_signature: Tuple[str, ...]
-    rules: Sequence[Tuple[Union[str, Mapping[str, int]], str]]
+    signature: tuple[str, ...]
+    own_signature: tuple[str, ...]
+    rules: Sequence[tuple[Union[str, Mapping[str, int]], str]]
     attention: str
     weights: str
     entry: str = 'model'
@@ -52,7 +54,7 @@ class Family:
         Raises:
             CheckpointError: If a part of a fused tensor is missing or does not fit the others.
         """
-        parts: Dict[Tuple[str, int], Dict[int, Tensor]] = {}
+        parts: dict[tuple[str, int], dict[int, Tensor]] = {}
         for name, tensor in state_dict.items():
             found = ((_rename(name, theirs, ours), part, len(modules)) for modules, ours in self._table
                      for part, theirs in enumerate(modules))
@@ -74,7 +76,7 @@ class Family:
         return published
 
     @cached_property
-    def _table(self) -> List[Tuple[Mapping[str, int], str]]:
+    def _table(self) -> list[tuple[Mapping[str, int], str]]:
         rules = [*((published, BACKBONE + ours) for published, ours in self.rules), ('head', 'head.fc')]
         return [({published: 1} if isinstance(published, str) else published, ours) for published, ours in rules]
 
@@ -182,7 +184,7 @@ SIMA_CVT = Family(
     attention='SoftmaxAttention',
     weights="SimA's authors published no weights; start from CvT's (github.com/microsoft/CvT)")
 
-FAMILIES: Dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
 """Every family of networks whose published checkpoints are understood, by name."""
 
 
@@ -192,7 +194,7 @@ def published_family(names: Iterable[str]) -> Optional[Family]:
     return next((family for family in FAMILIES.values() if names.issuperset(family.signature)), None)
 
 
-def to_mmsoft(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
+def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
     """Names of a published state dict or of one of ours, whole model or backbone alone, to those of a model of ours.
 
     Args:
@@ -213,7 +215,7 @@ def to_mmsoft(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
     return None, dict(state_dict)
 
 
-def to_published(state_dict: StateDict) -> Tuple[Optional[Family], StateDict]:
+def to_published(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
     """The inverse of :func:`to_mmsoft`: our names, of a whole model or of a backbone alone, to those of the authors."""
     family, ours = to_mmsoft(state_dict)
     return family, family.to_published(ours) if family else ours
@@ -224,7 +226,7 @@ def without_prefix(state_dict: StateDict) -> StateDict:
     return {name[len(BACKBONE):] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
 
 
-def _join(name: str, parts: List[Optional[Tensor]]) -> Tensor:
+def _join(name: str, parts: list[Optional[Tensor]]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     if any(part is None or part.dim() == 0 for part in parts) or len({part.shape[1:] for part in parts}) > 1:
@@ -233,7 +235,7 @@ def _join(name: str, parts: List[Optional[Tensor]]) -> Tensor:
     return torch.cat(parts)
 
 
-def _split(name: str, tensor: Tensor, shares: List[int]) -> Sequence[Tensor]:
+def _split(name: str, tensor: Tensor, shares: list[int]) -> Sequence[Tensor]:
     if len(shares) == 1:
         return [tensor]
     if tensor.dim() == 0 or len(tensor) % sum(shares):
@@ -248,6 +250,6 @@ def _rename(name: str, module: str, other: str) -> Optional[str]:
     return match and (other.replace('*', '{}') + '{}').format(*match.groups(default=''))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _regex(module: str) -> Pattern:
     return re.compile(re.escape(module).replace(r'\*', r'(\d+)') + r'(\.[a-z_]+)?')

@@ -1,7 +1,7 @@
 """Runs a config of this repository on the synthetic shapes data set, on a CPU, within minutes."""
 import math
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from mmengine.config import Config
 
@@ -53,12 +53,14 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
             changed = dict(pipeline=_pipeline(split))
         elif scope == 'mmpretrain':  # many classifiers are made for one size
             changed = dict(pipeline=cfg[name].dataset.pipeline)
-        cfg[name].dataset = dict(shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val', **changed)
-        cfg[name].update(batch_size=min(cfg[name].batch_size, BATCH_SIZE[scope]), num_workers=0, persistent_workers=False)
+        cfg[name].dataset = dict(
+            shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val', **changed)
+        batch_size = min(cfg[name].batch_size, BATCH_SIZE[scope])
+        cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
     metrics = dict(
         mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][:1 + masks]),
         mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']), mmpretrain=cfg.val_evaluator)
-    cfg.update({name: metrics[scope] for name in EVALUATORS})
+    cfg.update(dict.fromkeys(EVALUATORS, metrics[scope]))
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
         cfg[name] = with_counts(cfg[name], count)
@@ -79,7 +81,7 @@ def _pipeline(split: str, masks: Optional[bool] = None) -> list:
     return [dict(type='LoadImageFromFile'), *changes, pack]
 
 
-def with_counts(model: Dict[str, Any], count: int) -> Dict[str, Any]:
+def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
     """The same model, or a part of it, for another number of classes."""
     return map_dicts(model, lambda part: dict(part, num_classes=count) if 'num_classes' in part else part)
 

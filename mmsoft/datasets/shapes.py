@@ -1,6 +1,6 @@
 """The synthetic shapes data set: the same on every machine, and enough to train every config of this repository.
 
-The tools call :func:`ensure_shapes` when they need it. Images are stored once; the COCO and the ADE20K form share them::
+The tools call :func:`ensure_shapes` when they need it. Images are stored once: the COCO and ADE20K forms share them::
 
     images/{training,validation}/000000.jpg
     annotations/{train,val}.json                   COCO
@@ -13,10 +13,11 @@ at the upper border does. It takes attention, or convolutions that reach as far,
 """
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from typing import Any, NamedTuple, Union
 
 import cv2
 import numpy as np
@@ -95,7 +96,7 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
     return Path(root)
 
 
-def _version(root: Path) -> Dict[str, Any]:
+def _version(root: Path) -> dict[str, Any]:
     """What a folder was written from; empty if it is absent, empty, or does not say."""
     path = root / 'shapes.json'
     if not path.is_file() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
@@ -121,7 +122,7 @@ def _replace(folder: Path, files: list) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def generate(parameters: Parameters) -> Iterator[Tuple[str, bytes]]:
+def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
     """Generates the data set's files.
 
     Every image has its own random generator, so none depends on the others or on how many there are.
@@ -171,7 +172,7 @@ def _jpeg(image: np.ndarray) -> bytes:
     return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
 
 
-def _described(file_name: str, scene: Scene) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
+def _described(file_name: str, scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A scene and its objects as COCO has them, without ids."""
     height, width = scene.semantic.shape
     objects = [dict(category_id=label + 1, iscrowd=int(crowd), area=int(mask.sum()),
@@ -180,7 +181,7 @@ def _described(file_name: str, scene: Scene) -> Tuple[Dict[str, Any], List[Dict[
     return dict(file_name=file_name, height=height, width=width), objects
 
 
-def _coco(scenes: Sequence[Tuple[Dict[str, Any], List[Dict[str, Any]]]], classes: Sequence[str]) -> bytes:
+def _coco(scenes: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], classes: Sequence[str]) -> bytes:
     """A COCO annotation file of scenes from :func:`_described`; all ids count from 1."""
     images = [dict(image, id=number) for number, (image, _) in enumerate(scenes, start=1)]
     objects = [dict(one, image_id=image['id']) for image, (_, found) in zip(images, scenes) for one in found]
@@ -190,14 +191,14 @@ def _coco(scenes: Sequence[Tuple[Dict[str, Any], List[Dict[str, Any]]]], classes
     return json.dumps(coco, separators=(',', ':')).encode()
 
 
-def run_lengths(mask: np.ndarray) -> Dict[str, Any]:
+def run_lengths(mask: np.ndarray) -> dict[str, Any]:
     """A mask, (H, W) bool, as COCO's uncompressed run lengths, which run down the columns and start with zeros."""
     flat = np.concatenate([[0], mask.ravel(order='F'), [1 - mask[-1, -1]]])
     counts = np.diff(np.flatnonzero(np.diff(flat)), prepend=0).tolist()
     return dict(size=list(mask.shape), counts=counts)
 
 
-def shapes_dataset(scope: str, root: str, split: str) -> Dict[str, Any]:
+def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     """The config of a split, ``'train'`` or ``'val'``, in the form that an OpenMMLab library reads."""
     files = dict(
         mmdet=dict(type='CocoDataset', ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split])),

@@ -5,7 +5,8 @@ and the hues of neighbouring classes overlap, so only the outline tells the clas
 """
 import colorsys
 import math
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional
 
 import cv2
 import numpy as np
@@ -33,7 +34,7 @@ class Scene(NamedTuple):
     """An image and its annotations. Semantic labels are 0 for clutter, then the outlines, then the textures."""
 
     image: np.ndarray  # (H, W, 3) uint8, BGR
-    instances: List[Instance]  # from back to front
+    instances: list[Instance]  # from back to front
     semantic: np.ndarray  # (H, W) uint8
 
 
@@ -45,7 +46,7 @@ def _polar(radii: Sequence[float]) -> np.ndarray:
 
 _T = np.linspace(0, 2 * np.pi, 48, endpoint=False)
 # Outlines without holes, in any unit; they are scaled when they are drawn.
-OUTLINES: Dict[str, np.ndarray] = {
+OUTLINES: dict[str, np.ndarray] = {
     'circle': _polar([1] * 48),
     'square': np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
     'triangle': _polar([1] * 3),
@@ -90,11 +91,11 @@ def _dots(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
 
 
 # Each fills a grid of pixel coordinates (2, H, W) with values between 0 and 1, (H, W).
-TEXTURES: Dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = dict(
+TEXTURES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = dict(
     clouds=_clouds, stripes=_stripes, checks=_checks, dots=_dots)
 
 
-def _colour(rng: np.random.Generator, saturation: Tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
+def _colour(rng: np.random.Generator, saturation: tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
     """A random colour in BGR, of any hue if None."""
     hue = rng.random() if hue is None else hue % 1
     rgb = colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(0.4, 1))
@@ -125,7 +126,7 @@ class Canvas:
         self._grid = np.mgrid[:height, :width][::-1].astype(np.float32)
         self._image, self._semantic = self._background()
         self._owner = np.zeros((height, width), np.int16)
-        self._placed: List[Tuple[int, bool, int]] = []
+        self._placed: list[tuple[int, bool, int]] = []
         for _ in range(rng.integers(0, 3)):
             self._scribble()
 
@@ -143,7 +144,7 @@ class Canvas:
         self._owner[:rows] = len(self._placed)
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
-        """Puts an object (its label an index into ``OUTLINES``, its longer side in pixels) or a crowd before all others.
+        """Puts an object (its label an index into ``OUTLINES``, its longer side in pixels) or a crowd before all.
 
         Returns whether a place was found that leaves enough of every object visible; if not, the scene is as before.
         """
@@ -183,7 +184,7 @@ class Canvas:
         ramp = math.cos(angle) * self._grid[0] + math.sin(angle) * self._grid[1]
         return (ramp - ramp.min()) / (ramp.max() - ramp.min())
 
-    def _background(self) -> Tuple[np.ndarray, np.ndarray]:
+    def _background(self) -> tuple[np.ndarray, np.ndarray]:
         """One to three textures side by side, with wavy borders."""
         rng, grid = self._rng, self._grid
         kinds = rng.permutation(len(TEXTURES))[:rng.integers(1, 4)]
@@ -217,7 +218,7 @@ class Canvas:
         points -= (points.max(0) + points.min(0)) / 2
         return points * size / np.ptp(points, 0).max()
 
-    def _rasterise(self, outlines: List[np.ndarray]) -> np.ndarray:
+    def _rasterise(self, outlines: list[np.ndarray]) -> np.ndarray:
         """The fraction of each pixel that the outlines cover, (H, W) float32."""
         alpha = np.zeros(self._owner.shape, np.uint8)
         for points in outlines:

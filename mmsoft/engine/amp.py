@@ -1,6 +1,7 @@
 """Mixed precision where mmengine has none."""
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Iterator, List
+from typing import Any
 
 import torch
 from mmengine.model import is_model_wrapper
@@ -34,7 +35,7 @@ def _in_bfloat16(module: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def _feature_extractors(model: nn.Module) -> List[nn.Module]:
+def _feature_extractors(model: nn.Module) -> list[nn.Module]:
     """The backbones and necks of a model, and of those inside it, as of a student and its teacher."""
     children = dict(model.named_children())
     found = [children[name] for name in ('backbone', 'neck') if name in children]

@@ -1,8 +1,9 @@
 """Whether attention contributes to its network: watched during training, and tested without it."""
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Optional
 
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
@@ -37,7 +38,7 @@ class AttentionShareHook(Hook):
         self.interval, self.minimum, self.begin = interval, minimum, begin
         self._warned = False
         self._measuring: Optional[ExitStack] = None
-        self._contributions: Dict[str, Contribution] = {}
+        self._contributions: dict[str, Contribution] = {}
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Begins to measure, if it is time to."""
@@ -65,16 +66,16 @@ class AttentionShareHook(Hook):
             self._warn()
 
     def _warn(self) -> None:
-        by_stage: Dict[int, List[float]] = defaultdict(list)
+        by_stage: dict[int, list[float]] = defaultdict(list)
         for name, one in self._contributions.items():
             by_stage[stage_of(name)].append(one.share or 0.)
         closed = [stage for stage, shares in sorted(by_stage.items()) if max(shares) < self.minimum]
         if closed:
             self._warned = True
             print_log(
-                f'Attention contributes less than {self.minimum:.0%} in stage {", ".join(map(str, closed))}, counted from '
-                '0: the network does without it. From scratch, SOFT learns to attend with initial_gamma=0.3, an option '
-                'of SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
+                f'Attention contributes less than {self.minimum:.0%} in stage {", ".join(map(str, closed))} (from 0): '
+                'the network does without it. From scratch, SOFT learns to attend with initial_gamma=0.3, an option of '
+                'SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
                 'option of SimAAttention.', 'current', logging.WARNING)
 
 
@@ -98,7 +99,8 @@ class WithoutAttentionHook(Hook):
         """
         count = self._silenced.enter_context(without_attention(runner.model, self.stages))
         if not count:
-            raise UsageError(f'There is no attention of mmsoft to set to zero in stages {self.stages or "of this model"}.')
+            where = f'in stages {self.stages}' if self.stages else 'in this model'
+            raise UsageError(f'There is no attention of mmsoft to set to zero {where}.')
         print_log(f'Testing with {count} attentions set to zero.', 'current')
 
     def after_test(self, runner: Runner) -> None:

@@ -1,7 +1,7 @@
 """Checkpoints that are whole files or none, and the newest of them."""
 import re
 from pathlib import Path
-from typing import List, Optional, Tuple, Union
+from typing import Optional, Union
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class WholeFiles(LocalBackend):
         outdated (list[str]): Files to remove then, of one hook of one run: mmengine makes a backend for each file.
     """
 
-    def __init__(self, outdated: List[str]) -> None:
+    def __init__(self, outdated: list[str]) -> None:
         self.outdated = outdated
 
     def put(self, obj: bytes, filepath: Union[str, Path]) -> None:
@@ -61,7 +61,7 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     record = Path(work_dir, 'last_checkpoint')
     last = Path(work_dir, record.read_text().strip() if record.is_file() else '-')
 
-    def numbered(folder: Union[str, Path]) -> List[Tuple[bool, int, str]]:
+    def numbered(folder: Union[str, Path]) -> list[tuple[bool, int, str]]:
         named = ((re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in Path(folder).glob('*.pth'))
         return [(last.stem.startswith(match[1]), int(match[2]), str(path)) for match, path in named if match]
 

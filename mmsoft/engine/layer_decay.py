@@ -1,5 +1,4 @@
 """Layer-wise learning-rate decay for classifiers, detectors and segmenters alike."""
-from typing import List
 
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
@@ -27,7 +26,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         ...         custom_keys={'pos_embed': dict(decay_mult=0.), 'cls_token': dict(decay_mult=0.)}))
     """
 
-    def add_params(self, params: List[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:
+    def add_params(self, params: list[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:
         """Adds the parameters of a module to the groups, in place; called once with the model, then with its parts."""
         super().add_params(params, module, prefix, **kwargs)
         if prefix:

@@ -17,6 +17,7 @@ from mmengine.runner import Runner as MMRunner
 from torch.utils.data import BatchSampler, DataLoader
 
 from mmsoft.registry import LOOPS, RUNNERS
+
 from .samples import OF_ITERATION, NamedSamples, NumberedBatches, set_random_states
 
 

@@ -1,7 +1,8 @@
 """Samples with random states of their own, and the batches that say which."""
 import random
+from collections.abc import Iterator
 from itertools import count, islice
-from typing import Any, Iterator, List, Tuple, Union
+from typing import Any, Union
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 from mmsoft.utils import UsageError
 
-Key = Tuple[int, ...]
+Key = tuple[int, ...]
 OF_ITERATION, OF_SAMPLE = range(2)
 """What random states are for: the second number of their keys, behind the seed."""
 
@@ -52,7 +53,7 @@ class NamedSamples(Dataset):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.dataset, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
 
-    def __getitem__(self, index: Union[int, Tuple[Key, int]]) -> Any:
+    def __getitem__(self, index: Union[int, tuple[Key, int]]) -> Any:
         """Loads a sample, given as its index, or as the key of its random states and its index.
 
         Raises:
@@ -97,13 +98,13 @@ class NumberedBatches:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[List[Tuple[Key, int]]]:
+    def __iter__(self) -> Iterator[list[tuple[Key, int]]]:
         rank, world_size = get_dist_info()
         for iteration, batch in zip(count(self.first), islice(self._batches(), self.trained, None)):
             yield [((self.seed, OF_SAMPLE, iteration, place * world_size + rank), index)
                    for place, index in enumerate(batch)]
 
-    def _batches(self) -> Iterator[List[int]]:
+    def _batches(self) -> Iterator[list[int]]:
         yield from self.batches
         for epoch in count(1) if self.endless else ():
             if hasattr(self.sampler, 'set_epoch'):

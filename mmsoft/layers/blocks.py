@@ -1,5 +1,5 @@
 """Transformer blocks: attention and feed-forward network with residual connections, normalised after or before."""
-from typing import Any, Tuple
+from typing import Any
 
 import torch
 import torch.utils.checkpoint as cp
@@ -71,7 +71,7 @@ class PostNormBlock(BaseModule):
         self.norm2 = nn.LayerNorm(embed_dims)
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
+    def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
         x = self.norm1(x + self.drop(self.attn(x, hw)))
         return self.norm2(x + self.drop(self.ffn(x)))
@@ -95,7 +95,7 @@ class PreNormBlock(BaseModule):
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
-    def forward(self, x: Tensor, hw: Tuple[int, int]) -> Tensor:
+    def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
         x = x + self.drop(self.attn(self.norm1(x), hw))
         return x + self.drop(self.ffn(self.norm2(x)))

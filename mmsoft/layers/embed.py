@@ -9,6 +9,7 @@ from mmengine.model import BaseModule, Sequential
 from torch import Tensor, nn
 
 from mmsoft.ops.numerics import autocast_enabled, is_exporting
+
 from .maps import pad_to_multiple, to_map, to_tokens
 
 

@@ -1,5 +1,5 @@
 """Maps, and the tokens that they consist of: views, padding, windows and resizing."""
-from typing import Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from torch import Tensor
 from mmsoft.ops.numerics import at_least_float32, is_exporting
 
 
-def to_map(tokens: Tensor, hw: Tuple[int, int]) -> Tensor:
+def to_map(tokens: Tensor, hw: tuple[int, int]) -> Tensor:
     """Views tokens of shape (B, n, C) as a map of shape (B, C, H, W) with n = H · W, in channels-last format.
 
     For a single image, ``transpose(1, 2).unflatten(2, hw)`` has a batch stride that PyTorch takes for another format:
@@ -75,7 +75,7 @@ def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
     return inside.to(dtype) / (end - start)[:, None].to(dtype)
 
 
-def resize_pos_embed(pos_embed: Tensor, grid: Tuple[int, int], hw: Tuple[int, int], mode: str = 'bilinear') -> Tensor:
+def resize_pos_embed(pos_embed: Tensor, grid: tuple[int, int], hw: tuple[int, int], mode: str = 'bilinear') -> Tensor:
     """Position embedding of one grid, resized to another.
 
     Args:

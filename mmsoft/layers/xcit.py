@@ -1,6 +1,7 @@
 """What XCiT is made of besides attention: embeddings, blocks, and masks for images that are padded."""
 import math
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +10,12 @@ from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 
 from mmsoft.utils import OptionError
+
 from .blocks import FFN, BranchDropout
 from .embed import ConvNormAct
 from .maps import to_map, to_tokens
 
-HW = Tuple[int, int]
+HW = tuple[int, int]
 
 
 def image_extent(x: Tensor) -> Tensor:
@@ -70,7 +72,7 @@ class ConvPatchEmbed(BaseModule):
             ConvNormAct(before, after, 2, norm_cfg, bias=False, act=act)
             for before, after, act in zip(widths, widths[1:], acts))
 
-    def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> Tuple[Tensor, Optional[Tensor]]:
+    def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
         """Images of shape (B, 3, H, W), and their extent before padding if it matters, to the same of patches.
 
         Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
@@ -112,7 +114,7 @@ class FourierPositionEncoding(BaseModule):
     def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
         """Sine and cosine in turn, shape (length, num_feats), or (B, length, num_feats) for (B, 1) ``extent``."""
         weight = self.proj.weight
-        exact: Dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+        exact: dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
         place = torch.arange(1, length + 1, **exact)
         phase = place / ((place[-1:] if extent is None else extent) + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
@@ -176,7 +178,7 @@ class XCiTBlock(BaseModule):
         self.gamma2 = nn.Parameter(torch.full((embed_dims, ), gamma))
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
-    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[List[HW]] = None) -> Tensor:
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same.
 
         Where ``mask`` is false, tokens neither attend nor interact; see :class:`mmsoft.attention.Attention`.
@@ -213,7 +215,7 @@ class ClassAttentionBlock(BaseModule):
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
         self.gamma2 = nn.Parameter(torch.full((embed_dims, ), gamma))
 
-    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[List[HW]] = None) -> Tensor:
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""
         y = self.norm1(x)
         x = x + self.gamma1 * torch.cat([self.attn(y, hw, mask, sizes)[:, :1], y[:, 1:]], dim=1)

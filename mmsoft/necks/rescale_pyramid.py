@@ -1,6 +1,7 @@
 """A pyramid from maps that all have one stride."""
 import math
-from typing import List, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Optional, Union
 
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
@@ -38,11 +39,11 @@ class RescalePyramid(BaseModule):
                  in_channels: int,
                  rescales: Sequence[float] = (4, 2, 1, 0.5),
                  norm_cfg: dict = dict(type='BN'),
-                 init_cfg: Optional[Union[dict, List[dict]]] = None) -> None:
+                 init_cfg: Optional[Union[dict, list[dict]]] = None) -> None:
         super().__init__(init_cfg)
         self.levels = ModuleList(_rescale(in_channels, scale, norm_cfg) for scale in rescales)
 
-    def forward(self, inputs: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Maps of shape (B, C, H, W), one for each level or one for all, to (B, C, scale · H, scale · W) each."""
         if len(inputs) == 1:
             inputs = tuple(inputs) * len(self.levels)
@@ -59,7 +60,7 @@ class Enlarge(nn.ConvTranspose2d):
     def __init__(self, channels: int) -> None:
         super().__init__(channels, channels, 2, 2)
 
-    def forward(self, x: Tensor, output_size: Optional[List[int]] = None) -> Tensor:
+    def forward(self, x: Tensor, output_size: Optional[list[int]] = None) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, 2 · H, 2 · W)."""
         if not is_half_on_cpu(x):
             return super().forward(x, output_size)

@@ -9,7 +9,7 @@ Tokens are of shape (B, h, n, d) and (B, h, m, d), values of (B, h, m, c).
 import functools
 import os
 import warnings
-from typing import List, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,7 @@ def serves(x: Tensor, y: Tensor, b: Tensor) -> bool:
     if not exists or not _allowed(kind):
         return False
     in_graph = is_tracing() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
-    return in_graph or kind == 'cuda' and torch.cuda.is_current_stream_capturing() or _works(x.device, x.dtype)
+    return in_graph or (kind == 'cuda' and torch.cuda.is_current_stream_capturing()) or _works(x.device, x.dtype)
 
 
 def _allowed(device_type: str) -> bool:
@@ -54,7 +54,7 @@ def _allowed(device_type: str) -> bool:
 _allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in numerics.py
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _works(device: torch.device, dtype: torch.dtype) -> bool:
     """The self-check: a small problem, forward and backward, against the formula. Waits for the device."""
     x, y, b, grad = (torch.arange(float(n * 16), dtype=dtype, device=device).mul(step).sin().view(1, 2, n, 8)
@@ -91,7 +91,7 @@ def forward(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     return out[..., :width]
 
 
-def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r""":math:`W y`, :math:`W^\top x` and :math:`K^\top G` with :math:`W = K \odot (G b^\top)`."""
     (heads, n, d), c = x.shape[1:], b.size(-1)
     (x, y), (b, grad) = _aligned((x, y), (b, grad))
@@ -126,7 +126,7 @@ def _half_norms(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x.detach(), dim=-1).square() * 0.5  # dynamo traces this with gradients
 
 
-def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor]]:
+def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """The same width for all, filled up with zeros, on a GPU a multiple of 4, and channels next to each other.
 
     In memory, heads are the second dimension of tokens, and the third of values and gradients.

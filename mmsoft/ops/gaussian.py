@@ -5,7 +5,7 @@ tile by tile. The environment variable ``MMSOFT_GAUSSIAN=tiled`` forbids the for
 have their mean at zero, which changes no distance, but keeps digits.
 """
 from math import prod
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -78,7 +78,7 @@ class _GaussianKernel(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         x, y, kernel = ctx.saved_tensors
         x, y = _centred(x, y)
         with no_autocast(x.device.type):
@@ -107,7 +107,7 @@ class _GaussianProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         x, y, b, out = ctx.saved_tensors
         rows = (grad * out).sum(-1, keepdim=True)
         x, y = _centred(x, y)
@@ -117,7 +117,7 @@ class _GaussianProduct(torch.autograd.Function):
         return dx.addcmul_(rows, x, value=-1), dy.addcmul_(columns, y, value=-1), db
 
 
-def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`mmsoft.ops.fused.backward`, a tile of rows at a time."""
     dx, dy, db = [], torch.zeros_like(y), torch.zeros_like(b)
     for rows, row_grad in zip(_tiles(x, y), _tiles(grad, y)):
@@ -129,7 +129,7 @@ def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> Tuple[Tensor, Te
     return torch.cat(dx, -2), dy, db
 
 
-def _tiles(x: Tensor, y: Tensor) -> Tuple[Tensor, ...]:
+def _tiles(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     """Runs of rows whose kernels with all of y are no larger than a tile."""
     elements = TILE_ELEMENTS.get(x.device.type, TILE_ELEMENTS['cuda'])
     return x.split(max(1, elements // max(1, prod(y.shape[:-1]))), dim=-2)
@@ -143,7 +143,7 @@ def _kernel(x: Tensor, y: Tensor) -> Tensor:
     return exact_product(rows, columns.transpose(-2, -1)).clamp_(MIN_EXPONENT, 0).exp_()
 
 
-def _centred(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
+def _centred(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Both token sets around the middle of their means."""
     if not is_exporting() and (x.numel() == 0 or y.numel() == 0):
         return x, y

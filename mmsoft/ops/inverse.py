@@ -7,15 +7,23 @@ tokens are iterated; for many, f is a polynomial of one resolvent.
 """
 import functools
 import math
-from typing import Any, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Optional
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .numerics import (add_product, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast,
-                       refuse_transforms)
+from .numerics import (
+    add_product,
+    at_least_float32,
+    exact_product,
+    is_compiling,
+    is_exporting,
+    no_autocast,
+    refuse_transforms,
+)
 
 INVERSE_METHODS = ('auto', 'newton', 'resolvent')
 
@@ -111,7 +119,7 @@ class _InverseProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         out, *factors = ctx.saved_tensors
         with no_autocast(grad.device.type):
             if ctx.compiled:
@@ -132,9 +140,9 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take
     newton_product.register_fake(lambda matrix, y, *_: y.new_empty(y.shape))  # type: ignore[attr-defined]
 
 
-def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> Tuple[Tensor, ...]:
+def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> tuple[Tensor, ...]:
     """The inverse (g, m, m) itself, or what the resolvent's route needs. Shapes alone decide, so no device is asked."""
-    if method == 'newton' or method == 'auto' and matrix.size(-1) <= _FEW_TOKENS or iterations < _FEW_STEPS:
+    if method == 'newton' or (method == 'auto' and matrix.size(-1) <= _FEW_TOKENS) or iterations < _FEW_STEPS:
         return (newton_inverse(matrix, alpha, iterations), )
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
@@ -172,8 +180,8 @@ def _multiply(factors: Sequence[Tensor], y: Tensor, iterations: int) -> Tensor:
     return z - border * torch.where(diagonal, z, z.mean(1, keepdim=True))
 
 
-@functools.lru_cache(maxsize=None)
-def _series(iterations: int, terms: int) -> Tuple[float, float, List[float]]:
+@functools.cache
+def _series(iterations: int, terms: int) -> tuple[float, float, list[float]]:
     """Chebyshev series of F(x) / μ, exact at both ends: factor and offset that take μ to -1 ... 1, and coefficients."""
     steps = 2.0**iterations
     low, high = 1 / (math.sqrt(2 * steps) + _SHIFT), 1 / _SHIFT  # of μ, given that αλ² ≤ 2
@@ -221,7 +229,7 @@ def _reflect(x: Tensor, axis: Tensor) -> Tensor:
     return torch.addcmul(x, axis, (axis * x).sum(1, keepdim=True), value=-1)
 
 
-def _border(matrix: Tensor, sums: Tensor, alpha: Tensor, iterations: int) -> Tuple[Tensor, Tensor]:
+def _border(matrix: Tensor, sums: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     """How much of 1/λ the iteration takes away at αλ² = 2, where f falls to 0, and whether M is diagonal: (g, 1, 1).
 
     As α ≤ 2 / ‖M‖₁², λ must be every row's sum. Its vector is constant, or any vector if M is diagonal.

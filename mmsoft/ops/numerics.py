@@ -2,7 +2,7 @@
 import contextlib
 import functools
 import inspect
-from typing import Any, Callable, ContextManager, Tuple, Union
+from typing import Any, Callable, ContextManager, Union
 
 import torch
 from torch import Tensor
@@ -71,13 +71,13 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
     return c
 
 
-def split(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
+def split(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     """Pairs whose products add up to ``a b`` even if TF32 keeps 11 bits of each factor: leading bits and rests."""
     high_a, high_b = ((t.contiguous().view(torch.int32) & -2**13).view(torch.float32) for t in (a, b))
     return (high_a, high_b), (high_a, b - high_b), (a - high_a, high_b)
 
 
-def _factors(a: Tensor, b: Tensor) -> Tuple[Tuple[Tensor, Tensor], ...]:
+def _factors(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     rounds = a.dtype == torch.float32 and a.device.type != 'cpu' and not is_exporting() and _rounds_float32('cuda')
     return split(a, b) if rounds else ((a, b), )
 

@@ -1,5 +1,5 @@
 """The exceptions that are meant for the person at the keyboard."""
-from typing import Sequence
+from collections.abc import Sequence
 
 
 class UsageError(Exception):

@@ -1,7 +1,8 @@
 """Reading configs and rewriting them."""
 import copy
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable
 
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
@@ -41,13 +42,13 @@ def load_config(path: str) -> Config:
     return cfg
 
 
-def type_name(node: Dict[str, Any]) -> str:
+def type_name(node: dict[str, Any]) -> str:
     """The name of what a dict builds, without its scope; empty if it builds nothing."""
     built = node.get('type', '')
     return built.rsplit('.')[-1] if isinstance(built, str) else built.__name__
 
 
-def map_dicts(node: Any, function: Callable[[Dict[str, Any]], Any]) -> Any:
+def map_dicts(node: Any, function: Callable[[dict[str, Any]], Any]) -> Any:
     """A copy of a part of a config in which a function of a dict has replaced all dicts, the inner ones first."""
     if isinstance(node, dict):
         return function({key: map_dicts(value, function) for key, value in node.items()})
@@ -56,7 +57,7 @@ def map_dicts(node: Any, function: Callable[[Dict[str, Any]], Any]) -> Any:
     return node
 
 
-def dicts(node: Any) -> Iterator[Dict[str, Any]]:
+def dicts(node: Any) -> Iterator[dict[str, Any]]:
     """All dicts of a part of a config, the outer ones first."""
     if isinstance(node, dict):
         yield node
@@ -66,7 +67,7 @@ def dicts(node: Any) -> Iterator[Dict[str, Any]]:
             yield from dicts(value)
 
 
-def datasets(cfg: Config) -> Iterator[Tuple[str, Dict[str, Any]]]:
+def datasets(cfg: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     """The data sets of all loaders, without what wraps them, by the keys under which ``--cfg-options`` reaches them."""
     nodes = [(f'{loader}.dataset', cfg[loader]['dataset']) for loader in LOADERS if cfg.get(loader)]
     while nodes:
@@ -87,7 +88,7 @@ def is_pretrained(init_cfg: Any) -> bool:
 def without_pretrained(cfg: Config) -> Config:
     """The same training from random weights; stages and statistics that the config freezes are trained, too."""
 
-    def forget(node: Dict[str, Any]) -> Dict[str, Any]:
+    def forget(node: dict[str, Any]) -> dict[str, Any]:
         init_cfg = node.get('init_cfg')
         several = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg]
         if any(map(is_pretrained, several)):

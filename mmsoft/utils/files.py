@@ -3,9 +3,10 @@ import fcntl
 import glob
 import os
 import secrets
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Iterator, Union
+from typing import BinaryIO, Union
 
 
 @contextmanager

@@ -1,16 +1,16 @@
 """Which versions of the OpenMMLab libraries fit, by their metadata, and one clear sentence if one does not."""
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Dict, Optional, Tuple
+from typing import Optional
 
 from packaging.specifiers import SpecifierSet
 
 from . import UsageError
 
 # By module, the distributions that provide it, and their versions that fit; onedl-… are maintained forks.
-HOSTS: Dict[str, Dict[str, str]] = dict(
-    mmengine={name: '>=0.10.0,<1.0.0' for name in ('mmengine', 'mmengine-lite', 'onedl-mmengine')},
-    mmcv={name: '>=2.0.0,<2.2.0' for name in ('mmcv', 'mmcv-lite', 'onedl-mmcv')},
+HOSTS: dict[str, dict[str, str]] = dict(
+    mmengine=dict.fromkeys(('mmengine', 'mmengine-lite', 'onedl-mmengine'), '>=0.10.0,<1.0.0'),
+    mmcv=dict.fromkeys(('mmcv', 'mmcv-lite', 'onedl-mmcv'), '>=2.0.0,<2.2.0'),
     mmdet={'mmdet': '>=3.1.0,<3.4.0', 'onedl-mmdetection': '>=3.1.0,<4.0.0'},
     mmseg={'mmsegmentation': '>=1.1.0,<1.3.0', 'onedl-mmsegmentation': '>=1.1.0,<2.0.0'},
     mmpretrain={'mmpretrain': '>=1.0.0,<1.3.0', 'onedl-mmpretrain': '>=1.0.0,<2.0.0'},
@@ -33,7 +33,7 @@ def _version(distribution: str) -> Optional[str]:
         return None
 
 
-def installed(module: str) -> Optional[Tuple[str, str]]:
+def installed(module: str) -> Optional[tuple[str, str]]:
     """Distribution and version that provide a library's module, None if there are none."""
     found = ((name, _version(name)) for name in HOSTS[module])
     return next(((name, number) for name, number in found if number), None)

@@ -18,8 +18,8 @@ from mmengine.structures import InstanceData
 from mmsoft.apis import deployment, detection_graph, export, predict
 from mmsoft.apis.tasks import Detection, build_task
 from mmsoft.datasets.demo import retarget
-from mmsoft.utils.config import load_config
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import load_config
 
 ROOT = Path(__file__).parents[2]
 NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)

@@ -24,8 +24,8 @@ from mmsoft.apis.visualization import draw_contact_sheet
 from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.datasets.demo import retarget
 from mmsoft.datasets.shapes import ensure_shapes
-from mmsoft.utils.config import load_config
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import load_config
 
 ROOT = Path(__file__).parents[2]
 NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)
@@ -107,7 +107,7 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
             height, width = cv2.imread(str(pictures / PICTURES[one['image_id'] - 1])).shape[:2]
             assert found.annToMask(one).shape == (height, width)
             x, y, w, h = one['bbox']
-            assert -1 < x and -1 < y and x + w < width + 1 and y + h < height + 1
+            assert x > -1 and y > -1 and x + w < width + 1 and y + h < height + 1
     elif name.startswith('upernet'):
         assert files(preds) == ['a.png', 'classes.json', 'deep/a_jpg.png', 'deep/a_png.png', 'z.png']
         labels = np.asarray(Image.open(preds / 'deep/a_jpg.png'))

@@ -11,10 +11,17 @@ from mmdet.datasets import CocoDataset
 from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
-from mmsoft.apis.preflight import (CheckHook, check_checkpoint, check_data, check_dataset, check_operators,
-                                   check_pretrained, explained)
-from mmsoft.utils.config import load_config, without_pretrained
+from mmsoft.apis.preflight import (
+    CheckHook,
+    check_checkpoint,
+    check_data,
+    check_dataset,
+    check_operators,
+    check_pretrained,
+    explained,
+)
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import load_config, without_pretrained
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 TRAINING = ('train_dataloader', 'val_dataloader')

@@ -9,8 +9,18 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmsoft.attention import (Attention, EfficientAttention, GaussianAttention, SimAAttention, SimAClassAttention, Site,
-                              SOFTAttention, SoftmaxAttention, SoftmaxClassAttention, build_attention)
+from mmsoft.attention import (
+    Attention,
+    EfficientAttention,
+    GaussianAttention,
+    SimAAttention,
+    SimAClassAttention,
+    Site,
+    SOFTAttention,
+    SoftmaxAttention,
+    SoftmaxClassAttention,
+    build_attention,
+)
 from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.sima_cvt import ConvProjection

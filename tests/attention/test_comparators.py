@@ -4,8 +4,14 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from mmsoft.attention import (CosFormerAttention, LinformerAttention, NystromformerAttention, PerformerAttention, Site,
-                              SoftmaxAttention)
+from mmsoft.attention import (
+    CosFormerAttention,
+    LinformerAttention,
+    NystromformerAttention,
+    PerformerAttention,
+    Site,
+    SoftmaxAttention,
+)
 from mmsoft.attention.nystromformer import pseudoinverse
 from mmsoft.attention.performer import orthogonal_gaussian
 from mmsoft.backbones import SOFT

@@ -8,10 +8,9 @@ import torch
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from reference_sima import cvt, deit, xcit
+from reference_weights import reference_images, reference_state_dict, reference_tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
-
-from reference_weights import reference_images, reference_state_dict, reference_tensor
 
 from mmsoft.attention import SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT

@@ -321,7 +321,7 @@ def test_deterministic_algorithms(options):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         gradients(model, images(1, 96, 160))
     names = {event.key for event in profile.key_averages()}
-    assert not {name for name in names if 'upsample' in name and 'backward' in name or 'adaptive' in name}
+    assert not {name for name in names if ('upsample' in name and 'backward' in name) or 'adaptive' in name}
 
 
 def test_a_copy_is_a_copy():

@@ -7,7 +7,6 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from published import DATA, NETWORKS, published_state_dict, write_timm_file
-
 from reference_weights import reference_images
 
 PLACES = pytest.mark.parametrize('device, dtype, tolerance', [

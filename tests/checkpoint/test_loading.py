@@ -10,12 +10,11 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.runner.checkpoint import CheckpointLoader, load_checkpoint
+from mmengine.runner.checkpoint import CheckpointLoader
 from published import published_state_dict, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import (CheckpointError, check_model, load_pretrained, read_checkpoint, to_mmsoft,
-                               to_published)
+from mmsoft.checkpoint import CheckpointError, check_model, load_pretrained, read_checkpoint, to_mmsoft, to_published
 from mmsoft.layers import resize_pos_embed
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])

@@ -9,8 +9,8 @@ from mmengine.runner import Runner
 
 from mmsoft.datasets.demo import on_shapes, retarget, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
-from mmsoft.utils.config import datasets, dicts, is_pretrained, load_config
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import datasets, dicts, is_pretrained, load_config
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [

@@ -1,11 +1,11 @@
 """Holds a function against another in value and in all gradients."""
-from typing import Callable, Tuple
+from typing import Callable
 
 import torch
 from torch import Tensor
 
 
-def value_and_grads(function: Callable, *inputs: Tensor, dtype: torch.dtype = None) -> Tuple[Tensor, ...]:
+def value_and_grads(function: Callable, *inputs: Tensor, dtype: torch.dtype = None) -> tuple[Tensor, ...]:
     """Value and every gradient in float64, computed in ``dtype``, for a fixed gradient of the value."""
     inputs = [t.to(dtype or t.dtype).detach().requires_grad_() for t in inputs]
     out = function(*inputs)
@@ -14,7 +14,7 @@ def value_and_grads(function: Callable, *inputs: Tensor, dtype: torch.dtype = No
     return tuple(t.detach().cpu().double() for t in (out, *torch.autograd.grad(out, inputs, grad)))
 
 
-def error(got, want) -> Tuple[float, ...]:
+def error(got, want) -> tuple[float, ...]:
     """Largest absolute error of each tensor, relative to the largest entry of what is wanted."""
     assert [t.shape for t in got] == [t.shape for t in want]
     assert all(t.isfinite().all() for t in got)

@@ -8,8 +8,15 @@ from oracles import error, tokens, value_and_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from mmsoft.ops import (gaussian_kernel, gaussian_product, inverse_product, l1_attention, newton_inverse,
-                        soft_attention, soft_norm_attention)
+from mmsoft.ops import (
+    gaussian_kernel,
+    gaussian_product,
+    inverse_product,
+    l1_attention,
+    newton_inverse,
+    soft_attention,
+    soft_norm_attention,
+)
 from mmsoft.ops.soft import soft_alpha
 
 PRODUCTS = ('mm', 'bmm', 'addmm', 'addmm_', 'baddbmm', 'baddbmm_', 'mv', 'addmv', 'linear',

@@ -3,14 +3,13 @@ import argparse
 import io
 import os
 import pickle
-import pickletools
 import random
 import struct
 import tarfile
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import Callable, Dict
+from typing import Callable
 
 import numpy as np
 import safetensors.torch
@@ -31,7 +30,7 @@ def save(path: Path, content: dict, form: str) -> Path:
     return path
 
 
-def trained(weights: Dict[str, torch.Tensor]) -> dict:
+def trained(weights: dict[str, torch.Tensor]) -> dict:
     """What mmengine saves around weights."""
     hub = dict(
         log_scalars=dict(loss=HistoryBuffer([0.5, 0.25], [1, 1])),
@@ -60,7 +59,7 @@ class Generator:
         folder (Path): Where the files go. One called ``ran`` appears there if a file's code runs.
     """
 
-    def __init__(self, weights: Dict[str, torch.Tensor], folder: Path) -> None:
+    def __init__(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         self.weights, self.folder, self.canary = weights, folder, folder / 'ran'
 
     def make(self, kind: str, rng: random.Random, number: int) -> Path:
@@ -164,7 +163,7 @@ class Generator:
         call = rng.choice([
             Call(os.system, f'touch {canary}'), Call(os.mkdir, canary), Call(open, canary, 'w'),
             Call(eval, f'open({canary!r}, "w")'), Call(exec, f'open({canary!r}, "w")'),
-            Call(getattr(__import__('subprocess'), 'call'), ['touch', canary]), Call(torch.save, 1, canary),
+            Call(__import__('subprocess').call, ['touch', canary]), Call(torch.save, 1, canary),
             Call(np.save, canary, 1), Call(torch.hub.download_url_to_file, Path('/etc/hostname').as_uri(), canary),
             Call(getattr, Call(__import__, 'os'), 'mkdir'), Call(bytes, 3), Call(print, 'x')])
         content = trained(self.weights)

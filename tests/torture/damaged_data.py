@@ -1,6 +1,5 @@
 """Data sets and configs with one thing wrong, made from the shapes."""
 import json
-from pathlib import Path
 
 import numpy as np
 from PIL import Image

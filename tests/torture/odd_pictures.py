@@ -116,7 +116,7 @@ def fill(folder, rng, narrow):
         below.mkdir(parents=True, exist_ok=True)
         path = below / f'{number:02} {kind} {rng.choice(NAMES)}{rng.choice(SUFFIXES)}'
         path.write_bytes(make(rng))
-        (good if kind in GOOD or narrow and kind in NARROW else set() if kind in EITHER else bad).add(path)
+        (good if kind in GOOD or (narrow and kind in NARROW) else set() if kind in EITHER else bad).add(path)
     (folder / 'back').symlink_to(folder)
     for name, target in {'circle.png': 'circle2.png', 'circle2.png': 'circle.png', 'nowhere.jpg': 'nothing'}.items():
         (folder / name).symlink_to(target)

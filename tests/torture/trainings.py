@@ -88,4 +88,4 @@ def same(one, other):
         return len(one) == len(other) and all(map(same, one, other))
     if hasattr(one, 'dtype'):
         return one.dtype == other.dtype and one.shape == other.shape and bool(((one == other) | (one != one)).all())
-    return one == other or isinstance(one, float) and math.isnan(one) and math.isnan(other)
+    return one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
