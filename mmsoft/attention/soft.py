@@ -1,5 +1,6 @@
 """SOFT's attention: a Gaussian kernel and its Nyström decomposition."""
 from collections.abc import Sequence
+from functools import partial
 from typing import Optional
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from mmsoft.layers.embed import PatchConv
 from mmsoft.layers.maps import gather_windows, pooling_matrix, resample, to_map, to_tokens
+from mmsoft.ops.gain import matched_attention
 from mmsoft.ops.inverse import INVERSE_METHODS
 from mmsoft.ops.numerics import Size, clamp_size, fresh_size_symbol, is_exporting
 from mmsoft.ops.soft import soft_attention, soft_norm_attention
@@ -34,20 +36,29 @@ class SOFTAttention(Attention):
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
         initial_gamma (float): Weight γ of the bottleneck's LayerNorm before training: 1, as published, or less for a
             kernel that begins wide. From scratch, 0.3 learns to attend at once where 1 may never begin to.
+        bottleneck_limit (int, optional): Maximum number of bottleneck tokens, for large images. Up to it nothing
+            changes; beyond, tokens are the means of neighbours, see :func:`limited_grid`. Defaults to None.
+        bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see
+            :func:`mmsoft.ops.matched_attention`, in training, too. Weights of a network without a limit need it.
         newton_iterations (int): Newton–Raphson steps.
         inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
     """
 
     def __init__(self, site: Site, norm: bool = True, sampling: str = 'conv', bottleneck_size: Optional[int] = None,
-                 initial_gamma: float = 1., newton_iterations: int = 20, inverse: str = 'auto') -> None:
+                 initial_gamma: float = 1., newton_iterations: int = 20, inverse: str = 'auto',
+                 bottleneck_limit: Optional[int] = None, bottleneck_gain: bool = True) -> None:
         super().__init__(site)
         check_choice('inverse', inverse, INVERSE_METHODS)
         if newton_iterations < 1:
             raise OptionError(f'newton_iterations must be at least 1; got {newton_iterations}')
+        if bottleneck_limit is not None and bottleneck_limit < 1:
+            raise OptionError(f'bottleneck_limit must be at least 1; got {bottleneck_limit}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.kind = f'SOFTAttention(norm={norm})'
         self.scale = (dims // heads)**-0.25
         self.product = soft_norm_attention if norm else soft_attention
+        self.limit = bottleneck_limit
+        self.matched = partial(matched_attention, norm=norm) if bottleneck_gain else None
         self.options = dict(iterations=newton_iterations, inverse=inverse)
         self.query = nn.Linear(dims, dims)
         self.value = nn.Linear(dims, dims)
@@ -64,15 +75,44 @@ class SOFTAttention(Attention):
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map)
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
-        out = self.attended(self.product(q_heads, bottleneck, v_heads, **self.options).transpose(1, 2).flatten(2))
+        few = bottleneck if self.limit is None else self._few(bottleneck, hw, self.limit)
+        if few is bottleneck or self.matched is None:
+            out = self.product(q_heads, few, v_heads, **self.options)
+        else:
+            out = self.matched(q_heads, few, v_heads, bottleneck, **self.options)
+        out = self.attended(out.transpose(1, 2).flatten(2))
         local = self._convolve(v[:, extra:], hw)
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
+
+    def _few(self, bottleneck: Tensor, hw: tuple[int, int], limit: int) -> Tensor:
+        """At most ``limit`` bottleneck tokens for those of a map of ``hw`` rows and columns, (B, h, m, d)."""
+        if is_exporting() and not all(type(side) is int for side in hw):
+            raise OptionError('bottleneck_limit is exported by torch.export and for images of one size only')
+        grid = self.bottleneck.grid(hw)
+        if grid[0] * grid[1] <= limit:
+            return bottleneck
+        if self.bottleneck.sampling in ('random', 'biased'):
+            return bottleneck[:, :, :limit]
+        tokens = bottleneck.unflatten(2, grid).movedim(4, 2)
+        sides = zip(grid, limited_grid(grid, limit))
+        return resample(tokens, *(pooling_matrix(*side, tokens) for side in sides)).flatten(3).transpose(2, 3)
 
     def _convolve(self, v: Tensor, hw: tuple[int, int]) -> Tensor:
         """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
         channels = self.proj.in_features
         filters = self.conv.weight.unsqueeze(1).expand(-1, channels // self.num_heads, -1, -1, -1).flatten(0, 1)
         return to_tokens(F.conv2d(to_map(v, hw), filters, padding=self.conv.padding, groups=channels))
+
+
+def limited_grid(grid: tuple[int, int], limit: int) -> tuple[int, int]:
+    """Rows and columns of at most ``limit`` tokens in about the proportions of a ``grid`` of more.
+
+    They are ``round(sqrt(limit · rows / columns))``, from 1 to the limit, and as many columns as it then allows.
+    """
+    rows = 1
+    while rows < limit and (2 * rows + 1)**2 * grid[1] <= 4 * limit * grid[0]:  # compilers take no roots of sizes
+        rows += 1
+    return rows, min(grid[1], limit // rows)
 
 
 class BottleneckTokens(BaseModule):

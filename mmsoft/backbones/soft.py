@@ -36,9 +36,10 @@ class SOFT(BaseBackbone):
         out_indices (Sequence[int]): Stages to return, with strides 4, 8, 16 and 32; the last stage's map is after the
             final norm.
         attention (dict or list[dict]): A registered attention and its options, for stages 0 to 2, in whose
-            blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, of which
-            ``norm`` is ``attention_norm`` unless it says otherwise. The last stage's blocks are pre-norm around
-            ``SoftmaxAttention``, its default, and SOFT layers around any other, as the papers draw them.
+            blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, which a
+            single dict need not repeat, and of which ``norm`` is ``attention_norm`` unless it says otherwise. The last
+            stage's blocks are pre-norm around ``SoftmaxAttention``, its default, and SOFT layers around any other, as
+            the papers draw them.
         embedding (str): ``'overlapped'`` embeds by 3×3 convolutions, ``'patches'`` by patches of 4×4 pixels, then 2×2
             tokens, that do not overlap (2207.03341, Table 9).
         img_size (int): Side of the images that the position embeddings are made for.
@@ -131,7 +132,7 @@ class SOFT(BaseBackbone):
     def _per_stage(self, attention: Union[dict, list[dict]], norm: bool) -> list[dict]:
         stages = len(self.arch['depths'])
         if isinstance(attention, dict):
-            attention = [*[attention] * 3, dict(type='SoftmaxAttention')][:stages]
+            attention = [*[{'type': 'SOFTAttention', **attention}] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
             raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
         soft = ('SOFTAttention', 'mmsoft.SOFTAttention', SOFTAttention)

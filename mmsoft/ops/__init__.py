@@ -1,3 +1,4 @@
+from .gain import matched_attention
 from .gaussian import gaussian_kernel, gaussian_product
 from .inverse import INVERSE_METHODS, inverse_product, newton_filter, newton_inverse
 from .l1 import l1_attention, l1_class_attention
@@ -5,5 +6,6 @@ from .soft import gaussian_attention, soft_attention, soft_norm_attention
 
 __all__ = [
     'INVERSE_METHODS', 'gaussian_attention', 'gaussian_kernel', 'gaussian_product', 'inverse_product', 'l1_attention',
-    'l1_class_attention', 'newton_filter', 'newton_inverse', 'soft_attention', 'soft_norm_attention'
+    'l1_class_attention', 'matched_attention', 'newton_filter', 'newton_inverse', 'soft_attention',
+    'soft_norm_attention'
 ]

@@ -65,10 +65,14 @@ def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
     image; the published network takes them over the batch, and results depend on the other images. A has no negative
     entry, so the norm needs only the row sums and the diagonal of A².
     """
-    square_row_sums = exact_product(kernel, row_sums)
     square_diagonal = torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
+    return norm_alpha(row_sums, exact_product(kernel, row_sums), square_diagonal)
+
+
+def norm_alpha(row_sums: Tensor, square_row_sums: Tensor, square_diagonal: Tensor) -> Tensor:
+    """:func:`soft_norm_alpha` from the row sums of A, the row sums of A² and its diagonal, each (B, h, m, 1)."""
     alpha = 2 / row_sums.amax((1, 2, 3), keepdim=True).square()
-    candidates = alpha.unsqueeze(-1) * 0.5**torch.arange(10, dtype=kernel.dtype, device=kernel.device)
+    candidates = alpha.unsqueeze(-1) * 0.5**torch.arange(10, dtype=alpha.dtype, device=alpha.device)
     diagonal = candidates * square_diagonal.unsqueeze(-1)
     norm = ((1 - diagonal).abs() + candidates * square_row_sums.unsqueeze(-1) - diagonal).amax((1, 2, 3))
     halvings = F.pad((norm <= 1.01).int(), (0, 1), value=1).argmax(1).view(-1, 1, 1, 1)

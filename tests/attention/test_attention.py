@@ -215,7 +215,7 @@ def test_one_file_is_enough():
     (dict(type='SOFTAttention', magic=1), "SOFTAttention: .*unexpected keyword argument 'magic'"),
     (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
     (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
-    (dict(), 'there is no attention None'),
+    ([dict()] * 4, 'there is no attention None'),
     (dict(type='SOFT'), "there is no attention 'SOFT'"),
     ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
     (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),

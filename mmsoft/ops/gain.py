@@ -1,0 +1,130 @@
+r"""The gain that gives SOFT's attention with few bottleneck tokens the scale it has with all of them.
+
+Fewer tokens change the scale of the output by orders of magnitude, its direction by a few percent. The gain
+:math:`\langle o, o' \rangle / \langle o', o' \rangle` of the outputs o with all and o' with few tokens is estimated
+from some columns of values at some tokens, with Newton's filter of the kernel matrix taken on a small Krylov space.
+"""
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .gaussian import TILE_ELEMENTS, gaussian_kernel
+from .inverse import inverse_product
+from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
+from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
+
+TOKENS = 512
+# Columns, and steps of their Krylov space. Networks of plain SOFT magnify a wrong scale, and its filter is less smooth.
+SIZES: dict[bool, tuple[int, int]] = {False: (16, 6), True: (8, 4)}
+
+
+@at_least_float32
+def matched_attention(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool = True, iterations: int = 20,
+                      inverse: str = 'auto') -> Tensor:
+    """SOFT or SOFT-Norm with few bottleneck tokens, times the gain that brings each head next to the one with all.
+
+    Args:
+        q (Tensor): Queries, which are also the keys, shape (B, h, n, d).
+        few (Tensor): Bottleneck tokens, shape (B, h, m, d).
+        v (Tensor): Values, shape (B, h, n, c).
+        full (Tensor): The bottleneck tokens in whose place they stand, shape (B, h, M, d).
+        norm (bool): :func:`soft_norm_attention` instead of :func:`soft_attention`. Defaults to True.
+        iterations (int): Newton–Raphson steps. Defaults to 20.
+        inverse (str): Method of :func:`mmsoft.ops.inverse_product` for the few. Defaults to ``'auto'``.
+
+    Returns:
+        Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least. The gain is a constant for gradients.
+    """
+    out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations, inverse)
+    estimate = _compiled_gain if is_compiling() else matched_gain
+    return out * estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)
+
+
+def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
+    """Estimate of the gain, shape (B, h, 1, 1); the arguments are those of :func:`matched_attention`."""
+    with torch.no_grad():
+        token = _spread(q.size(2), q.device)
+        place = torch.arange(1., 1 + v.size(-1) * SIZES[norm][0], dtype=torch.float64, device=v.device)
+        columns = place.square().cos().to(v.dtype).view(v.size(-1), -1)  # as good as random, and the same everywhere
+        q, u = q[:, :, token], exact_product(v[:, :, token], columns)
+        out, wanted = (_attend(tokens, q, u, norm, iterations) for tokens in (few, full))
+        power = out.square().sum((2, 3), keepdim=True)
+        gain = (out * wanted).sum((2, 3), keepdim=True) / power
+        return torch.where(power > 0, gain, torch.ones_like(power))
+
+
+_compiled_gain: Any = matched_gain
+if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small operators would take a compiler minutes
+    _compiled_gain = torch.library.custom_op('mmsoft::matched_gain', matched_gain, mutates_args=())
+    _compiled_gain.register_fake(lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
+
+
+class _Projection(NamedTuple):
+    """Attention of some heads on an orthonormal basis Q (g, m, r): out = P Q f(T) c with T = Qᵀ A Q."""
+    back: Tensor  # P, from the bottleneck tokens to the probe's, shape (g, s, m)
+    basis: Tensor  # (g, m, r)
+    matrix: Tensor  # T, (g, r, r)
+    columns: Tensor  # c, (g, r, k)
+    norms: tuple[Tensor, ...]  # row sums of A, row sums of A², and the diagonal of A², (g, m, 1)
+
+
+def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -> Tensor:
+    """Attention of columns u (B, h, s, k) at queries q (B, h, s, d) by bottleneck tokens: (B, h, s, k)."""
+    lead, m = tokens.shape[:2], tokens.size(2)
+    tile = TILE_ELEMENTS.get(q.device.type, TILE_ELEMENTS['cuda'])  # for a few heads, whose matrices stay in the cache
+    heads = prod(lead) if is_exporting() else max(1, tile // (m * (m + q.size(2))))
+    groups = (t.flatten(0, 1).split(heads) for t in (tokens, q, u))
+    parts = [_project(some, some_q, some_u, norm) for some, some_q, some_u in zip(*groups)]
+    row_sums, *squares = (torch.cat(one).unflatten(0, lead) for one in zip(*(part.norms for part in parts)))
+    if norm:
+        alpha = norm_alpha(row_sums, *squares).expand(*lead, 1, 1)
+    else:
+        alpha = 1.8 / row_sums.amax(2, keepdim=True).square()
+    matrix, columns = (torch.cat(one) for one in zip(*((part.matrix, part.columns) for part in parts)))
+    z = inverse_product(matrix, columns, alpha.flatten(0, 1), iterations, 'newton').split(heads)
+    outs = [exact_product(part.back, exact_product(part.basis, one)) for part, one in zip(parts, z)]
+    return torch.cat(outs).unflatten(0, lead)
+
+
+def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> _Projection:
+    """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan, Sec. 10.3.6)."""
+    m = tokens.size(1)
+    kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
+    row_sums = kernel.sum(-1, keepdim=True)
+    squares = exact_product(row_sums.mT, kernel).mT, torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
+    back = back * row_sums.rsqrt().mT if norm else back
+    y = exact_product(u.mT, back).mT
+    rounding = 16 * torch.finfo(y.dtype).eps
+    blocks, products = [_orthonormal(y, rounding * torch.linalg.vector_norm(y, dim=1, keepdim=True))], []
+    for last in [False] * (SIZES[norm][1] - 1) + [True]:
+        products.append(exact_product(blocks[-1].mT, kernel))  # A is symmetric, and faster from the right
+        basis = torch.cat(blocks, -1)
+        if not last:
+            block = products[-1].mT
+            for least in (rounding, 0.01):  # "twice is enough": what rounding left is now within the basis, or new
+                rest = block - exact_product(basis, exact_product(basis.mT, block))
+                block = _orthonormal(rest, least * torch.linalg.vector_norm(block, dim=1, keepdim=True))
+            blocks.append(block)
+    matrix = exact_product(torch.cat(products, 1), basis)
+    if not norm:
+        matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
+    return _Projection(back, basis, matrix, exact_product(basis.mT, y), (row_sums, *squares))
+
+
+def _orthonormal(x: Tensor, least: Tensor) -> Tensor:
+    """Orthonormal basis of columns (g, m, k); zeros from the first column on of which less than ``least`` is new.
+
+    Behind it, QR's columns would be orthogonal to a vector that has nothing to do with ``x``.
+    """
+    basis, triangle = torch.linalg.qr(x)
+    kept = triangle.diagonal(dim1=1, dim2=2).abs() > least.amax(2)
+    return torch.where(kept.int().cumprod(1).bool().unsqueeze(1), basis, 0.)
+
+
+def _spread(n: int, device: torch.device) -> Tensor:
+    """Up to 512 of n tokens, one in each run of equal length, at places that follow no column of the map."""
+    count = min(n, TOKENS)
+    run = torch.arange(count, device=device)
+    return run * n // count + ((run * 2654435769 % 2**32) * (n // count) >> 32)  # fractions of the golden ratio

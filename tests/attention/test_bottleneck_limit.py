@@ -1,0 +1,146 @@
+"""SOFT with at most so many bottleneck tokens."""
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmsoft import SOFT
+from mmsoft.attention.soft import BottleneckTokens, limited_grid
+
+NANO = dict(embed_dims=[16, 32, 32, 32], num_heads=[1, 2, 2, 2], depths=[1, 1, 1, 1])
+
+
+def build(norm=True, **attention):
+    torch.manual_seed(0)
+    model = SOFT(NANO, attention_norm=norm, attention=attention)
+    model.init_weights()
+    return model.eval()
+
+
+@torch.no_grad()
+def run(x, **options):
+    return build(**options)(x)
+
+
+@pytest.mark.parametrize('limit', [1, 2, 4, 49, 100, 400])
+@pytest.mark.parametrize('grid', [(1, 500), (500, 1), (2, 300), (20, 21), (25, 42), (42, 25), (50, 84)], ids=str)
+def test_limited_grid(grid, limit):
+    rows, columns = limited_grid(grid, limit)
+    assert 1 <= rows <= grid[0] and 1 <= columns <= grid[1]
+    assert limit / 2 < rows * columns <= limit
+    if min(grid) > 5 and limit > 4:
+        assert 0.75 < rows / columns * grid[1] / grid[0] < 1.34
+
+
+@pytest.mark.parametrize('norm', [False, True], ids=['soft', 'soft_norm'])
+@pytest.mark.parametrize('hw', [(32, 32), (33, 47), (224, 224), (512, 800), (640, 640)], ids=str)
+def test_nothing_changes_up_to_the_limit(hw, norm):
+    x = torch.randn(1, 3, *hw)
+    for got, want in zip(run(x, norm=norm, bottleneck_limit=400), run(x, norm=norm)):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize('sampling', ['conv', 'avg_pool', 'random', 'biased'])
+def test_number_of_tokens(sampling, monkeypatch):
+    seen, x = [], torch.randn(1, 3, 160, 200)
+
+    def record(q, few, v, full, **options):
+        seen.append((few, full))
+        return torch.zeros_like(v)
+
+    model = build(sampling=sampling, bottleneck_limit=8)
+    for stage in model.stages[:3]:
+        attention = stage.blocks[0].attn
+        monkeypatch.setattr(attention, 'matched', record)
+    with torch.no_grad():
+        model(x)
+    assert len(seen) == 3
+    for few, full in seen:
+        assert full.size(2) == 5 * 7
+        assert few.size(2) == 8
+        if sampling in ('conv', 'avg_pool'):
+            mean = torch.nn.functional.adaptive_avg_pool2d(full.flatten(0, 1).mT.unflatten(2, (5, 7)), (2, 4))
+            torch.testing.assert_close(few.flatten(0, 1), mean.flatten(2).mT)
+
+
+@pytest.mark.parametrize('norm', [False, True], ids=['soft', 'soft_norm'])
+def test_maps_stay_near_those_without_a_limit(norm):
+    x = torch.nn.functional.interpolate(torch.randn(1, 3, 20, 24), scale_factor=16, mode='bicubic')
+    want = run(x, norm=norm)
+
+    def errors(**options):
+        got = run(x, norm=norm, bottleneck_limit=16, **options)
+        return [((a - b).norm() / b.norm()).item() for a, b in zip(got, want)]
+
+    assert max(errors()) < 0.05
+    assert max(errors(bottleneck_gain=False)) > (0.3 if norm else 0.5)
+
+
+def test_an_image_does_not_depend_on_its_batch():
+    x = torch.randn(2, 3, 160, 200)
+    for whole, one in zip(run(x, bottleneck_limit=9), run(x[1:], bottleneck_limit=9)):
+        torch.testing.assert_close(whole[1:], one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('image', [torch.zeros(1, 3, 160, 200), torch.ones(1, 3, 160, 200)], ids=['zeros', 'ones'])
+def test_images_without_content(image):
+    assert all(out.isfinite().all() for out in run(image, bottleneck_limit=4))
+
+
+@pytest.mark.parametrize('sampling', ['conv', 'random'])
+def test_training(sampling):
+    model = build(sampling=sampling, bottleneck_limit=9).train()
+    sum(out.square().mean() for out in model(torch.randn(2, 3, 160, 200))).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_option_of_any_config():
+    """Also of one that says nothing of its attention."""
+    cfg = Config(dict(model=dict(backbone=dict(type='mmsoft.SOFT', arch=NANO, attention_norm=False))))
+    cfg.merge_from_dict({'model.backbone.attention.bottleneck_limit': 9})
+    backbone = dict(cfg.model.backbone)
+    del backbone['type']
+    attention = SOFT(**backbone).stages[2].blocks[0].attn
+    assert attention.limit == 9 and attention.kind == 'SOFTAttention(norm=False)'
+
+
+def test_limit_of_none():
+    with pytest.raises(ValueError, match='bottleneck_limit'):
+        build(bottleneck_limit=0)
+
+
+def test_weights_are_shared():
+    assert build(bottleneck_limit=9).state_dict().keys() == build().state_dict().keys()
+    assert isinstance(build(bottleneck_limit=9).stages[0].blocks[0].attn.bottleneck, BottleneckTokens)
+
+
+def one_stage():
+    return SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1], sampling_ratios=[4]), out_indices=0,
+                attention=dict(bottleneck_limit=9)).eval()
+
+
+@pytest.mark.slow
+def test_compiles_to_one_graph():
+    torch._dynamo.reset()
+    model = one_stage()
+    compiled = torch.compile(model, backend='aot_eager', fullgraph=True)
+    for hw in ((64, 96), (64, 64), (160, 96)):
+        grads = []
+        for run in (model, compiled):
+            model.zero_grad()
+            run(torch.ones(1, 3, *hw).cumsum(3).sin())[0].square().mean().backward()
+            grads.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_export_at_one_size():
+    model, x = one_stage(), torch.randn(2, 3, 64, 96)
+    program = torch.export.export(model, (x, ))
+    torch.testing.assert_close(program.module()(x)[0], model(x)[0], rtol=1e-4, atol=1e-5)
+    assert not any('mmsoft' in str(node.target) for node in program.graph.nodes)  # it runs without the package
+
+
+def test_onnx_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r'torch\.export'):
+        torch.onnx.export(one_stage(), (torch.randn(1, 3, 64, 96), ), tmp_path / 'model.onnx', dynamo=False)

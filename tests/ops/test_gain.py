@@ -1,0 +1,96 @@
+"""The gain of few bottleneck tokens against the papers' formulas, dense and in float64."""
+import pytest
+import torch
+
+from mmsoft.ops import gain, gaussian, matched_attention, soft_attention, soft_norm_attention
+
+from . import dense
+from .oracles import tokens
+
+both = pytest.mark.parametrize('norm', [False, True], ids=['soft', 'soft_norm'])
+PLAIN = {False: soft_attention, True: soft_norm_attention}
+EXACT = {False: dense.soft_attention, True: dense.soft_norm_attention}
+
+
+def problem(n=512, full=400, few=16, batch=2, spread=1., seed=0):
+    """Queries around their bottleneck tokens, as in a map; few of these are means of many."""
+    bottleneck = tokens(batch, 2, full, 16, spread=spread, seed=seed).cumsum(2) / full**0.5
+    q = bottleneck.repeat_interleave(-(-n // full), 2)[:, :, :n]
+    q = q + 0.05 * tokens(batch, 2, n, 16, seed=seed + 1)
+    v = tokens(batch, 2, n, 16, seed=seed + 2)
+    means = torch.stack([part.mean(2) for part in bottleneck.tensor_split(few, 2)], 2)
+    return q, means, v, bottleneck
+
+
+@both
+@pytest.mark.parametrize('spread', [0.1, 1., 5., 20.])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=['float32', 'float64'])
+def test_gain_is_that_of_the_exact_filter(norm, spread, dtype):
+    q, few, v, full = problem(spread=spread)
+    u = v @ torch.arange(1., 16 * (8 if norm else 16) + 1, dtype=torch.float64).square().cos().view(16, -1)
+    some, all_ = (EXACT[norm](q, t, u) for t in (few, full))
+    want = (some * all_).sum((2, 3), True) / some.square().sum((2, 3), True)
+    got = gain.matched_gain(*(t.to(dtype) for t in (q, few, v, full)), norm, 20)
+    assert (want - 1).abs().max() > (0.3 if norm or spread == 20 else 0.002)  # there is something to match
+    torch.testing.assert_close(got.double(), want, rtol=2e-2 if spread == 20 else 1e-3, atol=0)
+
+
+def test_attention_is_scaled_to_that_with_all_tokens():
+    q, few, v, full = problem(n=1600)
+    want, without = (dense.soft_norm_attention(q, t, v) for t in (full, few))
+    errors = [((got - want).norm() / want.norm()).item() for got in (matched_attention(q, few, v, full), without)]
+    assert errors[0] < 0.1 and errors[1] > 1
+
+
+@both
+def test_with_all_tokens_the_gain_is_one(norm):
+    q, _, v, full = problem()
+    torch.testing.assert_close(matched_attention(q, full, v, full, norm), PLAIN[norm](q, full, v), rtol=1e-6, atol=1e-9)
+
+
+@both
+def test_an_image_does_not_depend_on_its_batch_nor_on_how_heads_are_grouped(norm, monkeypatch):
+    inputs = [t.float() for t in problem(n=1600, batch=3)]
+    want = matched_attention(*inputs, norm)
+    assert torch.equal(matched_attention(*inputs, norm), want)
+    torch.testing.assert_close(matched_attention(*(t[1:2] for t in inputs), norm), want[1:2])
+    monkeypatch.setitem(gaussian.TILE_ELEMENTS, 'cpu', 1)
+    torch.testing.assert_close(matched_attention(*inputs, norm), want)
+
+
+@both
+@pytest.mark.parametrize('kind', ['equal', 'zeros', 'no values', 'equal values', 'two kinds', 'one few', 'far apart'])
+def test_degenerate_tokens(norm, kind):
+    """Krylov spaces of one dimension, or none; the gain stays finite, and right where there is one."""
+    q, few, v, full = problem(n=600, full=9, few=1 if kind == 'one few' else 4)
+    if kind in ('equal', 'zeros'):
+        q, few, full = (torch.full_like(t, 0.3 * (kind == 'equal')) for t in (q, few, full))
+    elif kind == 'two kinds':
+        q, few, full = (t[:, :, :1] + (torch.arange(t.size(2)) % 2).view(1, 1, -1, 1) for t in (q, few, full))
+    elif kind == 'far apart':
+        q, few, full = 1000 * q, 1000 * few, 1000 * full
+    elif 'values' in kind:
+        v = torch.full_like(v, 0. if kind == 'no values' else 2.)
+    got = matched_attention(*(t.float() for t in (q, few, v, full)), norm)
+    assert got.isfinite().all()
+    if kind in ('equal', 'zeros'):  # all matrices are of rank one
+        torch.testing.assert_close(got.double(), EXACT[norm](q, full, v), rtol=1e-3, atol=1e-6)
+
+
+@both
+def test_gradients_take_the_gain_for_a_constant(norm):
+    inputs = [t.requires_grad_() for t in problem(n=300, full=40, few=5)]
+    grads = torch.autograd.grad(matched_attention(*inputs, norm).sum(), inputs[:3])
+    scale = gain.matched_gain(*inputs, norm, 20)
+    assert not scale.requires_grad
+    want = torch.autograd.grad((PLAIN[norm](*inputs[:3]) * scale).sum(), inputs[:3])
+    torch.testing.assert_close(grads, want)
+
+
+@pytest.mark.parametrize('n', [1, 511, 512, 513, 700, 4096, 512 * 512])
+def test_probe_is_spread_over_all_tokens(n):
+    places = gain._spread(n, torch.device('cpu'))
+    assert len(places) == min(n, 512) and places.diff().gt(0).all() and places[0] >= 0 and places[-1] < n
+    assert places.diff().max() < 2 * -(-n // 512) if n > 1 else True
+    if n == 512 * 512:  # of a square map no column is favoured
+        assert (places % 512).unique().numel() > 300
