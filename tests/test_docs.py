@@ -71,8 +71,8 @@ def test_programs_run(code):
 
 # The highest learning rate of each config on a page, as the page states it.
 SCHEDULES = dict(
-    README=[1e-4], use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3], training=[1e-4, 6e-5], logging=[1e-4] * 3,
-    own_data=[1e-4, 6e-5], reliability=[1e-4], pretrained_weights=[1e-4])
+    README=[1e-4], attention_at_work=[1e-4], use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3],
+    training=[1e-4, 6e-5], logging=[1e-4] * 3, own_data=[1e-4, 6e-5], reliability=[1e-4], pretrained_weights=[1e-4])
 
 
 def configs():
@@ -247,7 +247,7 @@ QUOTED = {('papers', 'landmark'), ('study', 'landmark')}  # of Nyströmformer, a
 
 
 # What is left of these words in the package. It never rises; once it is 0, delete it.
-LEFT = 58
+LEFT = 14
 
 
 def test_the_package_is_in_plainer_english_from_change_to_change():
