@@ -1,4 +1,5 @@
 """What attention contributes to a network: measured while it runs, and taken away for comparison."""
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Optional
@@ -6,7 +7,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from .base import Attention
+from .base import Attention, MultiheadAttention
 from .soft import SOFTAttention
 from .softmax import SoftmaxAttention
 
@@ -19,7 +20,7 @@ class Contribution:
             the values in SOFT, the input of the block elsewhere. None until the network has run.
         exponent: SOFT: mean of ½‖q − b‖² over all queries q and bottleneck tokens b. The kernel is exp of its negative
             and enters the product twice, so far above 5 attention is closed. None for other attentions.
-        gain: Norm of the attention's output over the norm of the values. None where there are no values to compare.
+        gain: Norm of the attention's output over the norm of the values, of SOFT and subclasses of MultiheadAttention.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class Contribution:
 
 @contextmanager
 def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
-    """Measures every attention of a model while the context lasts.
+    """Measures every attention of a model, but those of the class token alone, while the context lasts.
 
     Args:
         model (nn.Module): Any model that contains mmsoft's attentions, or a user's subclasses of them.
@@ -77,6 +78,8 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
     modules = dict(model.named_modules())
     with ExitStack() as stack:
         for name, attention in _attentions(model):
+            if attention.for_class_token:
+                continue  # one token's share says nothing of the map
             one = contributions[name] = Contribution()
             if isinstance(attention, SOFTAttention):
                 hooks = _soft_hooks(attention, one)
@@ -117,7 +120,8 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
 
 def stage_of(name: str) -> int:
     """Stage, or block of an architecture without stages, of an attention by its name in the model, counted from 0."""
-    return next((int(part) for part in name.split('.') if part.isdigit()), 0)
+    found = re.search(r'(?:^|\.)(?:stages|blocks)\.(\d+)', name)
+    return int(found[1]) if found else 0
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, Attention]]:
@@ -152,6 +156,6 @@ def _residual_hooks(attention: Attention, block: nn.Module, one: Contribution) -
         attention.register_forward_hook(lambda module, args, out: one.add(attention=out * gamma)),
         attention.attended.register_forward_hook(lambda module, args, out: one.add(output=out)),
     ]
-    if hasattr(attention, 'qkv'):
+    if isinstance(attention, MultiheadAttention):
         hooks.append(attention.qkv.register_forward_hook(lambda module, args, qkv: one.add(values=qkv[2])))
     return hooks

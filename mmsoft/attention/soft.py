@@ -34,8 +34,8 @@ class SOFTAttention(Attention):
         sampling (str): See :class:`BottleneckTokens` (2207.03341, Table 8).
         bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
-        initial_gamma (float): Weight γ of the bottleneck's LayerNorm before training: 1, as published, or less for a
-            kernel that begins wide. From scratch, 0.3 learns to attend at once where 1 may never begin to.
+        initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less
+            for a kernel that begins wide. From scratch, 0.3 learns to attend at once where 1 may never begin to.
         bottleneck_limit (int, optional): Maximum number of bottleneck tokens, for large images. Up to it nothing
             changes; beyond, tokens are the means of neighbours, see :func:`limited_grid`. Defaults to None.
         bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see
@@ -128,6 +128,7 @@ class BottleneckTokens(BaseModule):
             Random positions are drawn anew in training and fixed in evaluation.
         size (int, optional): Pool to at most ``size`` × ``size`` tokens, so that m does not grow with the image; a
             smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
+        initial_gamma (float): Weight of the LayerNorm after ``init_weights``. Defaults to 1.
     """
 
     def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None,

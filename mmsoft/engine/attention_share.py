@@ -32,8 +32,6 @@ class AttentionShareHook(Hook):
         >>> custom_hooks = [*_base_.custom_hooks, dict(type='mmsoft.AttentionShareHook')]
     """
 
-    priority = 'NORMAL'
-
     def __init__(self, interval: int = 200, minimum: float = 0.01, begin: int = 1000) -> None:
         self.interval, self.minimum, self.begin = interval, minimum, begin
         self._warned = False
@@ -60,7 +58,8 @@ class AttentionShareHook(Hook):
         scalars = {f'attention_{kind}/{name}': getattr(one, kind) for name, one in self._contributions.items()
                    for kind in ('share', 'exponent', 'gain') if getattr(one, kind) is not None}
         runner.visualizer.add_scalars(scalars, step=runner.iter + 1)
-        shares = ', '.join(f'{name} {one.share:.2g}' for name, one in self._contributions.items() if one.share)
+        shown = {name: one.share for name, one in self._contributions.items() if one.share is not None}
+        shares = ', '.join(f'{name} {share:.2g}' for name, share in shown.items())
         runner.logger.info(f'Attention share: {shares}')
         if runner.iter + 1 >= self.begin and not self._warned:
             self._warn()

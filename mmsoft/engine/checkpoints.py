@@ -59,11 +59,13 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
         work_dir: The training's work directory.
     """
     record = Path(work_dir, 'last_checkpoint')
-    last = Path(work_dir, record.read_text().strip() if record.is_file() else '-')
+    last = Path(record.read_text().strip() if record.is_file() else '-')
+    if last.parent == Path('.') or not last.parent.is_dir():  # the run was moved, or has not saved
+        last = Path(work_dir, last.name)
 
     def numbered(folder: Union[str, Path]) -> list[tuple[bool, int, str]]:
         named = ((re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in Path(folder).glob('*.pth'))
-        return [(last.stem.startswith(match[1]), int(match[2]), str(path)) for match, path in named if match]
+        return [(last.stem.startswith(match[1] or '-'), int(match[2]), str(path)) for match, path in named if match]
 
     found = numbered(work_dir) or numbered(last.parent)
     return max(found)[2] if found else None

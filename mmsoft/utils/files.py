@@ -33,13 +33,16 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
         OSError: If it cannot be written.
     """
     path = Path(path)
-    for partial in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
-        with partial.open('rb') as file, suppress(BlockingIOError):  # which its writer has locked, if it is alive
+    for left in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
+        with suppress(OSError), left.open('rb') as file:  # a living writer has locked it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            partial.unlink(missing_ok=True)
-    partial = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.partial')
-    with whole_or_none(partial), partial.open('xb') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+            left.unlink()
+    begun = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+    partial = begun.with_name(f'{begun.name}.partial')
+    with whole_or_none(partial), begun.open('xb') as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        begun.rename(partial)  # locked before others see it
         yield file
         file.flush()
         os.fsync(file.fileno())

@@ -164,3 +164,19 @@ class BestHook(Hook):
 
     def before_train(self, runner):
         runner.message_hub.update_info('best', np.float64(0.5))
+
+
+def test_a_relative_out_dir_is_found_again(tmp_path, monkeypatch):
+    """CheckpointHook notes its checkpoints as seen from where training was started."""
+    monkeypatch.chdir(tmp_path)
+    for folder, name in (('ckpts/run', 'epoch_3.pth'), ('work_dirs/run', 'last_checkpoint')):
+        Path(folder).mkdir(parents=True)
+        Path(folder, name).write_text('ckpts/run/epoch_3.pth')
+    assert latest_checkpoint('work_dirs/run') == 'ckpts/run/epoch_3.pth'
+
+
+def test_a_date_is_no_prefix(tmp_path):
+    for name in ('20241101.pth', 'epoch_12.pth'):
+        (tmp_path / name).touch()
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_11.pth'))
+    assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_12.pth')
