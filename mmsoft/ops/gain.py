@@ -89,7 +89,7 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
 
 
 def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> _Projection:
-    """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan, Sec. 10.3.6)."""
+    """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan)."""
     m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
     row_sums = kernel.sum(-1, keepdim=True)
