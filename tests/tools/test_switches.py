@@ -26,7 +26,8 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='PackInputs')]))
 optim_wrapper = dict(optimizer=dict(lr=0.01))
 '''
-OPTIONS = {'randomness.seed': 1, 'auto_scale_lr.enable': False, 'train_cfg.max_epochs': 1}
+# A constant learning rate, because a schedule counts iterations, of which accumulation takes twice as many.
+OPTIONS = {'randomness.seed': 1, 'auto_scale_lr.enable': False, 'train_cfg.max_epochs': 1, 'param_scheduler': []}
 BATCH = 4
 
 
