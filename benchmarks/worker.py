@@ -58,9 +58,9 @@ def measure(case: Case, settings: Settings, with_memory: bool) -> dict:
     image = torch.randn(settings.batch, 3, case.height, case.width, device=settings.device)
     memory = None
     if with_memory:  # in a run of its own: to measure it, all free pages are given back
-        before = _reset_peak(settings.device)
+        before = reset_peak(settings.device)
         step(image)
-        memory = None if before is None else _peak(settings.device) - before
+        memory = None if before is None else peak(settings.device) - before
     seconds = timeit.timeit(lambda: step(image), timer=timer, number=1)
     more = int(LONG / seconds)
     if more > 1:
@@ -75,7 +75,7 @@ def set_precision(device: str, dtype: str) -> torch.autocast:
     return torch.autocast(device, half, enabled=half is not None)
 
 
-def _reset_peak(device: str) -> Optional[int]:
+def reset_peak(device: str) -> Optional[int]:
     """Resident bytes, which become the peak so far; None where they cannot be measured."""
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats()
@@ -88,7 +88,7 @@ def _reset_peak(device: str) -> Optional[int]:
         return None
 
 
-def _peak(device: str) -> int:
+def peak(device: str) -> int:
     return torch.cuda.max_memory_allocated() if device != 'cpu' else _status('VmHWM')
 
 

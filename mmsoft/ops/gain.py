@@ -15,9 +15,8 @@ from .inverse import inverse_product
 from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
 from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 
-TOKENS = 512
-# Columns, and steps of their Krylov space. Networks of plain SOFT magnify a wrong scale, and its filter is less smooth.
-SIZES: dict[bool, tuple[int, int]] = {False: (16, 6), True: (8, 4)}
+# Tokens and columns of the estimate, and steps of their Krylov space. Networks of plain SOFT magnify a wrong scale.
+SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (256, 8, 4)}
 
 
 @at_least_float32
@@ -44,9 +43,10 @@ def matched_attention(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: boo
 
 def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
     """Estimate of the gain, shape (B, h, 1, 1); the arguments are those of :func:`matched_attention`."""
+    tokens, width, _ = SIZES[norm]
     with torch.no_grad():
-        token = _spread(q.size(2), q.device)
-        place = torch.arange(1., 1 + v.size(-1) * SIZES[norm][0], dtype=torch.float64, device=v.device)
+        token = _spread(q.size(2), tokens, q.device)
+        place = torch.arange(1., 1 + v.size(-1) * width, dtype=torch.float64, device=v.device)
         columns = place.square().cos().to(v.dtype).view(v.size(-1), -1)  # as good as random, and the same everywhere
         q, u = q[:, :, token], exact_product(v[:, :, token], columns)
         out, wanted = (_attend(tokens, q, u, norm, iterations) for tokens in (few, full))
@@ -84,47 +84,49 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
         alpha = 1.8 / row_sums.amax(2, keepdim=True).square()
     matrix, columns = (torch.cat(one) for one in zip(*((part.matrix, part.columns) for part in parts)))
     z = inverse_product(matrix, columns, alpha.flatten(0, 1), iterations, 'newton').split(heads)
-    outs = [exact_product(part.back, exact_product(part.basis, one)) for part, one in zip(parts, z)]
-    return torch.cat(outs).unflatten(0, lead)
+    outs = [exact_product(exact_product(part.basis, one).mT, part.back.mT) for part, one in zip(parts, z)]
+    return torch.cat(outs).mT.unflatten(0, lead)
 
 
 def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> _Projection:
-    """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan)."""
+    """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan).
+
+    As A is symmetric, it can be multiplied from the left, which is faster.
+    """
     m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
     row_sums = kernel.sum(-1, keepdim=True)
     squares = exact_product(row_sums.mT, kernel).mT, torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
     back = back * row_sums.rsqrt().mT if norm else back
     y = exact_product(u.mT, back).mT
-    rounding = 16 * torch.finfo(y.dtype).eps
-    blocks, products = [_orthonormal(y, rounding * torch.linalg.vector_norm(y, dim=1, keepdim=True))], []
-    for last in [False] * (SIZES[norm][1] - 1) + [True]:
-        products.append(exact_product(blocks[-1].mT, kernel))  # A is symmetric, and faster from the right
-        basis = torch.cat(blocks, -1)
-        if not last:
-            block = products[-1].mT
-            for least in (rounding, 0.01):  # "twice is enough": what rounding left is now within the basis, or new
-                rest = block - exact_product(basis, exact_product(basis.mT, block))
-                block = _orthonormal(rest, least * torch.linalg.vector_norm(block, dim=1, keepdim=True))
-            blocks.append(block)
+    basis = _orthonormal(y, y)
+    products = [exact_product(basis.mT, kernel)]
+    for _ in range(SIZES[norm][2] - 1):
+        rest = block = products[-1].mT
+        for _ in range(2):  # "twice is enough"
+            rest = rest - exact_product(basis, exact_product(basis.mT, rest))
+        new = _orthonormal(rest, block)
+        basis = torch.cat([basis, new], -1)
+        products.append(exact_product(new.mT, kernel))
     matrix = exact_product(torch.cat(products, 1), basis)
     if not norm:
         matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
     return _Projection(back, basis, matrix, exact_product(basis.mT, y), (row_sums, *squares))
 
 
-def _orthonormal(x: Tensor, least: Tensor) -> Tensor:
-    """Orthonormal basis of columns (g, m, k); zeros from the first column on of which less than ``least`` is new.
+def _orthonormal(x: Tensor, whole: Tensor) -> Tensor:
+    """Orthonormal basis of columns (g, m, k), what is left of ``whole``; zeros from the first one on that is rounding.
 
     Behind it, QR's columns would be orthogonal to a vector that has nothing to do with ``x``.
     """
     basis, triangle = torch.linalg.qr(x)
-    kept = triangle.diagonal(dim1=1, dim2=2).abs() > least.amax(2)
+    size, left = (torch.linalg.vector_norm(t, dim=1).amax(1, keepdim=True) for t in (whole, x))
+    kept = triangle.diagonal(dim1=1, dim2=2).abs() > 16 * torch.finfo(x.dtype).eps * size + 1e-5 * left
     return torch.where(kept.int().cumprod(1).bool().unsqueeze(1), basis, 0.)
 
 
-def _spread(n: int, device: torch.device) -> Tensor:
-    """Up to 512 of n tokens, one in each run of equal length, at places that follow no column of the map."""
-    count = min(n, TOKENS)
+def _spread(n: int, count: int, device: torch.device) -> Tensor:
+    """Up to ``count`` of n tokens, one in each run of equal length, at places that follow no column of the map."""
+    count = min(n, count)
     run = torch.arange(count, device=device)
     return run * n // count + ((run * 2654435769 % 2**32) * (n // count) >> 32)  # fractions of the golden ratio
