@@ -2,6 +2,7 @@
 
 They are links in an editable install and copies in a wheel.
 """
+
 import os
 import shutil
 from pathlib import Path

@@ -1,4 +1,5 @@
 """What identifies a measurement: code, commit and machine; and how its table is written."""
+
 import hashlib
 import platform
 import re

@@ -1,4 +1,5 @@
 """The backbones that are measured side by side."""
+
 from typing import NamedTuple, Optional
 
 from mmcv.cnn import fuse_conv_bn
@@ -33,7 +34,7 @@ class UnfusedAttention(MultiheadAttention):
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`MultiheadAttention`."""
-        return (q @ k.transpose(-2, -1) * q.size(-1)**-0.5).softmax(-1) @ v
+        return (q @ k.transpose(-2, -1) * q.size(-1) ** -0.5).softmax(-1) @ v
 
 
 class Contender(NamedTuple):
@@ -44,6 +45,7 @@ class Contender(NamedTuple):
         backbone: Its config with type and scope.
         rival: Key of the backbone that it is compared with.
     """
+
     label: str
     backbone: dict
     rival: Optional[str] = None
@@ -64,10 +66,12 @@ CONTENDERS: dict[str, Contender] = dict(
     soft_norm_small_7x7=_soft('SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck_size=7),
     soft_small_published=_soft('SOFT-Small as published', 'small', 'pvt_small', type=PublishedSOFTAttention),
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny'),
-    sima_xcit_small=Contender('SimA-XCiT-S12/16',
-                              dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'),
-    xcit_small=Contender('XCiT-S12/16',
-                         dict(type='mmpretrain.XCiT', embed_dims=384, depth=12, num_heads=8, tokens_norm=True)),
+    sima_xcit_small=Contender(
+        'SimA-XCiT-S12/16', dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'
+    ),
+    xcit_small=Contender(
+        'XCiT-S12/16', dict(type='mmpretrain.XCiT', embed_dims=384, depth=12, num_heads=8, tokens_norm=True)
+    ),
     pvt_tiny=Contender('PVT-Tiny', dict(type='mmdet.PyramidVisionTransformer', num_layers=[2, 2, 2, 2])),
     pvt_small=Contender('PVT-Small', dict(type='mmdet.PyramidVisionTransformer', num_layers=[3, 4, 6, 3])),
     swin_tiny=Contender('Swin-T', dict(type='mmdet.SwinTransformer')),

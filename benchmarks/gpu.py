@@ -2,6 +2,7 @@
 
 Tests marked ``cuda``, and the benchmark in each arithmetic, eager and compiled. Interrupted, the same command goes on.
 """
+
 import argparse
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from .speed_report import write_report
 from .worker import Settings
 
 MODELS = [name for name in CONTENDERS if name not in ('soft_norm_nano', 'soft_small_published')]
-ARITHMETIC = dict(cuda=('float32', 'tf32', 'bfloat16'), cpu=('float32', ))
+ARITHMETIC = dict(cuda=('float32', 'tf32', 'bfloat16'), cpu=('float32',))
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
@@ -27,17 +28,28 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add = parser.add_argument
     add('--device', choices=[*ARITHMETIC], default='cuda', help='default: %(default)s; cpu to try the command')
     add('--models', nargs='+', metavar='MODEL', default=MODELS, help='default: all but the smallest')
-    add('--sizes', nargs='+', type=size, metavar='SIZE', default=[(224, 224), (512, 512), (800, 1344)],
-        help='images as 512 or 800x1344 (default: 224 512 800x1344)')
+    add(
+        '--sizes',
+        nargs='+',
+        type=size,
+        metavar='SIZE',
+        default=[(224, 224), (512, 512), (800, 1344)],
+        help='images as 512 or 800x1344 (default: 224 512 800x1344)',
+    )
     add('--out-dir', type=Path, default=Path('work_dirs/gpu'), help='default: %(default)s')
     args = parser.parse_args(arguments)
     check_device(Settings(args.device))
     args.out_dir.mkdir(parents=True, exist_ok=True)
-    tests = subprocess.run([sys.executable, '-m', 'pytest', '-q', '-m', 'cuda', '-p', 'no:cacheprovider', 'tests'],
-                           cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    tests = subprocess.run(
+        [sys.executable, '-m', 'pytest', '-q', '-m', 'cuda', '-p', 'no:cacheprovider', 'tests'],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     page = args.out_dir / 'gpu.md'
     parts = [f'# {processor(args.device)}, commit {commit()}', tests.stdout.strip().splitlines()[-1]]
-    for compiled in (False, True)[:len(ARITHMETIC[args.device])]:
+    for compiled in (False, True)[: len(ARITHMETIC[args.device])]:
         for dtype in ARITHMETIC[args.device]:
             settings = Settings(args.device, dtype, compiled)
             runs = run_benchmark(args.models, args.sizes, [False, True], args.out_dir / 'runs.csv', settings, rounds=3)

@@ -1,4 +1,5 @@
 """What SOFT's attentions compute, seen by forward hooks."""
+
 import re
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -22,6 +23,7 @@ class Bottleneck(NamedTuple):
         matrix: A, which is inverted, with SOFT's ridge, shape (h, m, m).
         alpha: Scale of the iteration's starting value, shape (h, 1).
     """
+
     stage: int
     queries: Tensor
     tokens: Tensor
@@ -56,11 +58,13 @@ def bottlenecks(network: nn.Module, images: Tensor) -> list[Bottleneck]:
                         matrix = gaussian_kernel(tokens, ridge=RIDGE)
                         alpha = soft_alpha(matrix, RIDGE)
                     alpha = alpha.expand(1, len(matrix[0]), 1, 1)[0, ..., 0]
-                    found.append(Bottleneck(stage, args[0][:attention.num_heads], tokens[0], matrix[0], alpha))
+                    found.append(Bottleneck(stage, args[0][: attention.num_heads], tokens[0], matrix[0], alpha))
 
                 hooks.callback(attention.bottleneck.register_forward_hook(keep).remove)
         network(images)
     if not found:
-        raise UsageError(f'{type(network).__name__} has no SOFTAttention, which this measurement needs; give the '
-                         'config of a network that has one.')
+        raise UsageError(
+            f'{type(network).__name__} has no SOFTAttention, which this measurement needs; give the '
+            'config of a network that has one.'
+        )
     return found

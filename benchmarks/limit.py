@@ -1,7 +1,8 @@
 """Compares a trained network with and without a limit of its bottleneck tokens, on a user's images.
 
-    python -m benchmarks.limit configs/retinanet_soft_small_1x.py CHECKPOINT IMAGE_OR_FOLDER --limits 400 100
+python -m benchmarks.limit configs/retinanet_soft_small_1x.py CHECKPOINT IMAGE_OR_FOLDER --limits 400 100
 """
+
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path

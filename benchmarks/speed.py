@@ -1,4 +1,5 @@
 """Measures contenders side by side in turn, with both allocators: ``python -m benchmarks.speed``."""
+
 import argparse
 import itertools
 import json
@@ -26,15 +27,23 @@ KEPT = str(2**32 - 1)
 # an allocator that keeps them, such as jemalloc or tcmalloc; these settings make glibc keep them, too.
 ALLOCATORS: dict[str, dict[str, str]] = {
     'glibc': {},
-    'keeps pages': dict(MALLOC_MMAP_MAX_='0', MALLOC_MMAP_THRESHOLD_=KEPT, MALLOC_TRIM_THRESHOLD_=KEPT,
-                        MALLOC_TOP_PAD_='500000000'),
+    'keeps pages': dict(
+        MALLOC_MMAP_MAX_='0', MALLOC_MMAP_THRESHOLD_=KEPT, MALLOC_TRIM_THRESHOLD_=KEPT, MALLOC_TOP_PAD_='500000000'
+    ),
 }
 # Whatever decides what a run measures; a run with all of them equal is not repeated, and no other is reported.
 KEY = [*Case._fields, 'allocator', *Settings._fields, 'code', 'machine', 'torch']
 
 
-def run_benchmark(models: Sequence[str], sizes: Iterable[Size], passes: Sequence[bool], file: Path,
-                  settings: Settings = Settings(), rounds: int = 5, patience: float = 30.) -> pd.DataFrame:
+def run_benchmark(
+    models: Sequence[str],
+    sizes: Iterable[Size],
+    passes: Sequence[bool],
+    file: Path,
+    settings: Settings = Settings(),
+    rounds: int = 5,
+    patience: float = 30.0,
+) -> pd.DataFrame:
     """Measures each contender in turn, with both allocators on a CPU.
 
     Args:
@@ -80,8 +89,11 @@ def run_benchmark(models: Sequence[str], sizes: Iterable[Size], passes: Sequence
             print(f'round {turn + 1}, {model}, {allocator}', file=sys.stderr)
             known = pd.concat([known, pd.DataFrame(fresh)]) if len(known) else pd.DataFrame(fresh)
             write_table(known, file)
-        slow |= {(Case(*(row[name] for name in Case._fields)), row['allocator'])
-                 for row in rows if not row['seconds'] < patience}
+        slow |= {
+            (Case(*(row[name] for name in Case._fields)), row['allocator'])
+            for row in rows
+            if not row['seconds'] < patience
+        }
     return pd.DataFrame(rows)
 
 
@@ -93,8 +105,9 @@ def measure_all(cases: Sequence[Case], allocator: str, settings: Settings, with_
     env = {name: value for name, value in os.environ.items() if not name.startswith('MALLOC_')}
     env.update(ALLOCATORS[allocator], PYTHONPATH=os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')]))
     task = json.dumps(dict(cases=cases, settings=settings, with_memory=with_memory))
-    worker = subprocess.run([sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker', task], env=env, text=True,
-                            stdout=subprocess.PIPE)
+    worker = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker', task], env=env, text=True, stdout=subprocess.PIPE
+    )
     if worker.returncode > 0:
         raise RuntimeError(f'the worker of {cases[0].model} failed; its trace is above')
     results = [json.loads(line) for line in worker.stdout.splitlines()]
@@ -120,33 +133,65 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     """Runs the command line."""
     parser = argparse.ArgumentParser(
         description='Measures time and memory of SOFT, SimA and backbones of the OpenMMLab libraries, in turn, in '
-        'evaluation and training, with glibc\'s allocator and one that keeps pages.',
-        epilog='Interrupted, the same command goes on. Runs of other code, settings or machines are not reused.')
+        "evaluation and training, with glibc's allocator and one that keeps pages.",
+        epilog='Interrupted, the same command goes on. Runs of other code, settings or machines are not reused.',
+    )
     add = parser.add_argument
-    add('--models', nargs='+', metavar='MODEL', default=[name for name in CONTENDERS if name != 'soft_norm_nano'],
+    add(
+        '--models',
+        nargs='+',
+        metavar='MODEL',
+        default=[name for name in CONTENDERS if name != 'soft_norm_nano'],
         help=f'from {", ".join(CONTENDERS)}, with options behind a colon, as in '
-        'soft_norm_small:attention.bottleneck_size=7 (default: all but nano)')
-    add('--sizes', nargs='+', type=size, metavar='SIZE', default=[(224, 224), (512, 512), (800, 1344)],
-        help='images as 512 or 800x1344 (default: 224 512 800x1344)')
+        'soft_norm_small:attention.bottleneck_size=7 (default: all but nano)',
+    )
+    add(
+        '--sizes',
+        nargs='+',
+        type=size,
+        metavar='SIZE',
+        default=[(224, 224), (512, 512), (800, 1344)],
+        help='images as 512 or 800x1344 (default: 224 512 800x1344)',
+    )
     add('--passes', nargs='+', choices=['eval', 'train'], default=['eval', 'train'], help='default: both')
     add('--rounds', type=int, default=5, help='turns of each backbone (default: %(default)s)')
-    add('--patience', type=float, default=30, metavar='SECONDS',
-        help='skip further rounds of what takes longer for one run (default: %(default)s)')
-    add('--device', choices=['cpu', 'cuda'], default='cuda' if torch.cuda.is_available() else 'cpu',
-        help='default: %(default)s')
+    add(
+        '--patience',
+        type=float,
+        default=30,
+        metavar='SECONDS',
+        help='skip further rounds of what takes longer for one run (default: %(default)s)',
+    )
+    add(
+        '--device',
+        choices=['cpu', 'cuda'],
+        default='cuda' if torch.cuda.is_available() else 'cpu',
+        help='default: %(default)s',
+    )
     add('--dtype', choices=['float32', 'tf32', 'bfloat16', 'float16'], default='float32', help='default: %(default)s')
     add('--compile', action='store_true', help='with torch.compile')
     add('--threads', type=int, default=torch.get_num_threads(), help='on the CPU (default: all cores)')
     add('--batch', type=int, default=1, help='images at a time (default: %(default)s)')
-    add('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='folder of runs and report '
-        '(default: %(default)s)')
+    add(
+        '--out-dir',
+        type=Path,
+        default=Path('work_dirs/benchmark'),
+        help='folder of runs and report (default: %(default)s)',
+    )
     add('--publish', action='store_true', help='also write the runs of this command to docs/data/benchmark.csv')
     args = parser.parse_args(arguments)
     for model in args.models:
         contender(model)
     settings = Settings(*(getattr(args, name) for name in Settings._fields))
-    runs = run_benchmark(args.models, args.sizes, [name == 'train' for name in args.passes], args.out_dir / 'runs.csv',
-                         settings, args.rounds, args.patience)
+    runs = run_benchmark(
+        args.models,
+        args.sizes,
+        [name == 'train' for name in args.passes],
+        args.out_dir / 'runs.csv',
+        settings,
+        args.rounds,
+        args.patience,
+    )
     if args.publish:
         write_table(runs, docs / 'data/benchmark.csv')
     report = write_report(runs, args.out_dir)

@@ -1,4 +1,5 @@
 """Runs of the benchmark as tables: medians over rounds, and the slowest."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
@@ -18,7 +19,8 @@ def write_report(runs: pd.DataFrame, out_dir: Path) -> Path:
         '# Backbones side by side',
         f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
         f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved '
-        'rounds / the largest of them. Memory is the peak above weights and image.']
+        'rounds / the largest of them. Memory is the peak above weights and image.',
+    ]
     for backward, title in TITLES.items():
         chosen = runs[runs.backward == backward]
         if len(chosen):
@@ -35,8 +37,11 @@ def write_report(runs: pd.DataFrame, out_dir: Path) -> Path:
 
 def cost_table(runs: pd.DataFrame) -> str:
     """Seconds and peak memory by contender, size and allocator."""
-    return _wide(runs.groupby(['model', *SIZE], sort=False)[['seconds', 'memory']].apply(
-        lambda case: f'{_spread(case.seconds, _seconds)}, {case.memory.max() / 1e6:.0f} MB'))
+    return _wide(
+        runs.groupby(['model', *SIZE], sort=False)[['seconds', 'memory']].apply(
+            lambda case: f'{_spread(case.seconds, _seconds)}, {case.memory.max() / 1e6:.0f} MB'
+        )
+    )
 
 
 def ratios(runs: pd.DataFrame, rivals: Sequence[str] = ('swin_tiny', 'resnet50')) -> pd.DataFrame:
@@ -64,8 +69,10 @@ def _wide(cells: pd.Series) -> str:
         return ''
     table = cells.unstack(SIZE, sort=False).reindex(cells.index.unique('model')).fillna('–')
     table.index = [_label(name) for name in table.index]
-    table.columns = [f'{height}² {allocator}' if height == width else f'{height}×{width} {allocator}'
-                     for height, width, allocator in table.columns]
+    table.columns = [
+        f'{height}² {allocator}' if height == width else f'{height}×{width} {allocator}'
+        for height, width, allocator in table.columns
+    ]
     return table.to_markdown(disable_numparse=True)
 
 

@@ -4,6 +4,7 @@
 
 prints a JSON line for each case. What cannot be measured, for lack of memory as an example, is a ``note``.
 """
+
 import ctypes
 import json
 import re
@@ -23,6 +24,7 @@ LONG = 0.3  # seconds that the runs of one measurement take together, at least
 
 class Settings(NamedTuple):
     """How to measure: device, arithmetic (float32, tf32, bfloat16, float16), and so on."""
+
     device: str = 'cpu'
     dtype: str = 'float32'
     compile: bool = False
@@ -32,6 +34,7 @@ class Settings(NamedTuple):
 
 class Case(NamedTuple):
     """What to measure: contender, size of the image, and whether to run backward as well."""
+
     model: str
     height: int
     width: int

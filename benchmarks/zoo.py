@@ -1,4 +1,5 @@
 """Parameters and FLOPs of the configs beside the papers', and the papers' scores: ``python -m benchmarks.zoo``."""
+
 import argparse
 import sys
 from collections.abc import Sequence
@@ -24,14 +25,15 @@ from .common import ROOT, be_quiet
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
 SCORES = (  # of a task, whose configs all have the first one
-    ('Top 1 Accuracy', ),
+    ('Top 1 Accuracy',),
     ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L', 'mask AP', 'mask AP50', 'mask AP75'),
-    ('mIoU', ),
+    ('mIoU',),
 )
 
 
 class Size(NamedTuple):
     """Parameters, and multiply-accumulates, if counted: all but the inverse's, the kernel's share, the inverse's."""
+
     parameters: int
     flops: Optional[float] = None
     kernel: Optional[float] = None
@@ -40,12 +42,14 @@ class Size(NamedTuple):
 
 def published_models(model_index: Path) -> dict[str, dict]:
     """The metadata of each config in the metafiles of ``model-index.yml``, and its scores by name as ``Scores``."""
-    models = [model for part in load(str(model_index))['Import']
-              for model in load(str(model_index.parent / part))['Models']]
+    models = [
+        model for part in load(str(model_index))['Import'] for model in load(str(model_index.parent / part))['Models']
+    ]
     return {
         model['Name']: dict(
             model['Metadata'],
-            Scores={name: value for result in model.get('Results', []) for name, value in result['Metrics'].items()})
+            Scores={name: value for result in model.get('Results', []) for name, value in result['Metrics'].items()},
+        )
         for model in models
     }
 
@@ -71,6 +75,7 @@ class _Tensors(nn.Module):
         self.model, self.mask_heads, self.options = model, nn.ModuleList(), {}
         if scope == 'mmdet':
             from mmdet.structures import DetDataSample
+
             shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape)
             boxes = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
             self.options['data_samples'] = [DetDataSample(metainfo=shapes, gt_instances=boxes)]
@@ -87,8 +92,11 @@ def score_tables(published: dict[str, dict]) -> str:
     """One Markdown table for each task, of all models that the papers give a score, see :func:`published_models`."""
     tables = []
     for names in SCORES:
-        rows = [(name, *(model['Scores'].get(score, '–') for score in names), model['Printed In'])
-                for name, model in sorted(published.items()) if names[0] in model['Scores']]
+        rows = [
+            (name, *(model['Scores'].get(score, '–') for score in names), model['Printed In'])
+            for name, model in sorted(published.items())
+            if names[0] in model['Scores']
+        ]
         if rows:
             tables.append(_table(('config', *names, 'printed in'), rows))
     return '\n\n'.join(tables)
@@ -105,19 +113,29 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         UsageError: If no config has such a name, or the image is too small.
     """
     parser = argparse.ArgumentParser(
-        description='Prints parameters and FLOPs of the configs beside the papers\' figures, as a Markdown table.')
+        description="Prints parameters and FLOPs of the configs beside the papers' figures, as a Markdown table."
+    )
     add = parser.add_argument
     add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn (default: all)')
-    add('--shape', nargs=2, type=int, metavar=('H', 'W'), help='size of the image (default: as the papers count, '
-        '800 1280 for detection, 512 512 for segmentation, 224 224 for classification)')
+    add(
+        '--shape',
+        nargs=2,
+        type=int,
+        metavar=('H', 'W'),
+        help='size of the image (default: as the papers count, '
+        '800 1280 for detection, 512 512 for segmentation, 224 224 for classification)',
+    )
     add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
-    add('--scores', action='store_true', help='print the papers\' scores instead')
+    add('--scores', action='store_true', help="print the papers' scores instead")
     args = parser.parse_args(arguments)
     if args.shape and min(args.shape) < 32:
         raise UsageError('--shape needs at least 32 rows and 32 columns.')
     published = published_models(ROOT / 'model-index.yml')
-    chosen = [path for path in sorted((ROOT / 'configs').glob('*.py'))
-              if not args.names or any(name in path.stem for name in args.names)]
+    chosen = [
+        path
+        for path in sorted((ROOT / 'configs').glob('*.py'))
+        if not args.names or any(name in path.stem for name in args.names)
+    ]
     if not chosen:
         raise UsageError(f'No config is called {" or ".join(args.names)}; they are in {ROOT / "configs"}.')
     if args.scores:
@@ -133,8 +151,21 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         millions = [(number or 0) / 1e6 for number in (size.parameters, paper.get('Parameters'))]
         giga = [(number or 0) / 1e9 for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
         rows.append((path.stem, f'{shape[1]}×{shape[0]}', *(f'{one:.4g}' if one else '–' for one in millions + giga)))
-    print(_table(('config', 'input', 'parameters, M', 'the paper\'s', 'GFLOPs', 'of which kernel products',
-                  'the paper\'s', 'the inverse'), rows))
+    print(
+        _table(
+            (
+                'config',
+                'input',
+                'parameters, M',
+                "the paper's",
+                'GFLOPs',
+                'of which kernel products',
+                "the paper's",
+                'the inverse',
+            ),
+            rows,
+        )
+    )
 
 
 if __name__ == '__main__':

@@ -1,11 +1,13 @@
 """Mask R-CNN with SimA-XCiT-S12/8 on COCO, 3x. The paper has patch 16 only, and no ImageNet weights for this one.
 
-    tools/dist_train.sh configs/mask_rcnn_sima_xcit_small_12_p8_3x.py 8
+tools/dist_train.sh configs/mask_rcnn_sima_xcit_small_12_p8_3x.py 8
 """
+
 _base_ = 'mask_rcnn_sima_xcit_small_12_p16_3x.py'
 model = dict(
     backbone=dict(arch='small-12-p8', init_cfg=None),
     neck=[
         dict(type='mmsoft.RescalePyramid', in_channels=384, rescales=(2, 1, 0.5, 0.25)),
-        dict(type='FPN', in_channels=[384] * 4, out_channels=256, num_outs=5)
-    ])
+        dict(type='FPN', in_channels=[384] * 4, out_channels=256, num_outs=5),
+    ],
+)

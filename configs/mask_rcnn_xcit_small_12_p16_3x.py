@@ -4,6 +4,7 @@ The weights are mmpretrain's xcit-small-12-p16_3rdparty_in1k.
 
     tools/dist_train.sh configs/mask_rcnn_xcit_small_12_p16_3x.py 8
 """
+
 _base_ = ['mask_rcnn_sima_xcit_small_12_p16_3x.py', '_base_/xcit.py']
 weights = dict(type='Pretrained', checkpoint='checkpoints/xcit_small_12_p16.pth', prefix='backbone.')
 maps = dict(out_type='featmap', out_indices=(3, 5, 7, 11), cls_attn_layers=0, final_norm=False, init_cfg=weights)

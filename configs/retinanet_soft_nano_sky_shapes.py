@@ -1,12 +1,12 @@
 """RetinaNet with three stages of SOFT-Norm, on scenes whose sky alone tells day from night: `make train`.
 
-    tools/train.py configs/retinanet_soft_nano_sky_shapes.py
+tools/train.py configs/retinanet_soft_nano_sky_shapes.py
 """
+
 _base_ = 'retinanet_soft_nano_shapes.py'
 from mmsoft.datasets.shapes import SKY_METAINFO as metainfo
 
-train_dataloader = dict(
-    dataset=dict(ann_file='sky/train.json', data_prefix=dict(img='sky/train/'), metainfo=metainfo))
+train_dataloader = dict(dataset=dict(ann_file='sky/train.json', data_prefix=dict(img='sky/train/'), metainfo=metainfo))
 val_dataloader = dict(dataset=dict(ann_file='sky/val.json', data_prefix=dict(img='sky/val/'), metainfo=metainfo))
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file='data/shapes/sky/val.json')

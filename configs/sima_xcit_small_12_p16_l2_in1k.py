@@ -1,6 +1,7 @@
 """SimA-XCiT-S12/16 with the l2 norm on ImageNet-1k: top-1 79.2 (arXiv 2206.08898, Sec. 4.6).
 
-    tools/dist_train.sh configs/sima_xcit_small_12_p16_l2_in1k.py 8
+tools/dist_train.sh configs/sima_xcit_small_12_p16_l2_in1k.py 8
 """
+
 _base_ = 'sima_xcit_small_12_p16_in1k.py'
 model = dict(backbone=dict(attention=dict(type='SimAAttention', p=2)))

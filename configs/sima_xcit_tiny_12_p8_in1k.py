@@ -1,7 +1,8 @@
 """SimA in the body of XCiT-T12/8 on ImageNet-1k, 400 epochs: top-1 79.4 (arXiv 2206.08898, Table 1).
 
-    tools/dist_train.sh configs/sima_xcit_tiny_12_p8_in1k.py 8
+tools/dist_train.sh configs/sima_xcit_tiny_12_p8_in1k.py 8
 """
+
 _base_ = '_base_/sima_in1k.py'
 model = dict(backbone=dict(type='mmsoft.SimAXCiT', arch='tiny-12-p8'), head=dict(in_channels=192))
 train_cfg = dict(max_epochs=400)

@@ -1,7 +1,8 @@
 """SimA in the body of XCiT-T20/16 on ImageNet-1k, 400 epochs: top-1 79.2 (arXiv 2206.08898, Table 2).
 
-    tools/dist_train.sh configs/sima_xcit_tiny_20_p16_in1k.py 8
+tools/dist_train.sh configs/sima_xcit_tiny_20_p16_in1k.py 8
 """
+
 _base_ = '_base_/sima_in1k.py'
 model = dict(backbone=dict(type='mmsoft.SimAXCiT', arch='tiny-20-p16'), head=dict(in_channels=192))
 train_cfg = dict(max_epochs=400)

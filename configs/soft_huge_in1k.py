@@ -1,7 +1,8 @@
 """SOFT-Norm-Huge on ImageNet-1k: top-1 83.4 (arXiv 2207.03341, Table 3).
 
-    tools/dist_train.sh configs/soft_huge_in1k.py 8
+tools/dist_train.sh configs/soft_huge_in1k.py 8
 """
+
 _base_ = '_base_/soft_in1k.py'
 model = dict(backbone=dict(arch='huge'))
 optim_wrapper = dict(optimizer=dict(lr=2.7e-4))

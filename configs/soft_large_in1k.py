@@ -1,7 +1,8 @@
 """SOFT-Norm-Large on ImageNet-1k: top-1 83.3 (arXiv 2207.03341, Table 3).
 
-    tools/dist_train.sh configs/soft_large_in1k.py 8
+tools/dist_train.sh configs/soft_large_in1k.py 8
 """
+
 _base_ = '_base_/soft_in1k.py'
 model = dict(backbone=dict(arch='large'))
 optim_wrapper = dict(optimizer=dict(lr=3.3e-4))

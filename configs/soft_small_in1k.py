@@ -1,6 +1,7 @@
 """SOFT-Norm-Small on ImageNet-1k: top-1 82.4 (arXiv 2207.03341, Table 3).
 
-    tools/dist_train.sh configs/soft_small_in1k.py 8
+tools/dist_train.sh configs/soft_small_in1k.py 8
 """
+
 _base_ = '_base_/soft_in1k.py'
 model = dict(backbone=dict(arch='small'))

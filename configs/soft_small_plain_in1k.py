@@ -1,6 +1,7 @@
 """SOFT-Small without attention normalisation on ImageNet-1k: top-1 82.2 (arXiv 2110.11945, Table 3).
 
-    tools/dist_train.sh configs/soft_small_plain_in1k.py 8
+tools/dist_train.sh configs/soft_small_plain_in1k.py 8
 """
+
 _base_ = 'soft_small_in1k.py'
 model = dict(backbone=dict(attention_norm=False))

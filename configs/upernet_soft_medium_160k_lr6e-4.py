@@ -1,6 +1,7 @@
 """UperNet with SOFT-Norm-Medium on ADE20K, 160k, by the printed learning rate: mIoU 48.0 (arXiv 2207.03341, Table 6).
 
-    tools/dist_train.sh configs/upernet_soft_medium_160k_lr6e-4.py 8
+tools/dist_train.sh configs/upernet_soft_medium_160k_lr6e-4.py 8
 """
+
 _base_ = 'upernet_soft_medium_160k.py'
 optim_wrapper = dict(optimizer=dict(lr=6e-4))

@@ -4,6 +4,7 @@ Warm-up, then a constant learning rate, as the paper does not say.
 
     tools/dist_train.sh configs/upernet_soft_small_1epoch.py 8
 """
+
 _base_ = 'upernet_soft_small_160k_lr6e-4.py'
 train_cfg = dict(max_iters=1263, val_interval=1263)
 param_scheduler = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, end=500)]

@@ -1,4 +1,5 @@
 """Softmax-free transformers for dense prediction, as an OpenMMLab plugin."""
+
 from importlib import import_module
 
 from .utils.hosts import check_hosts, require_host
@@ -7,8 +8,13 @@ __version__ = '0.2.0'
 
 # Imported when first asked for: `import mmsoft` loads neither torch nor a host library.
 _LAZY = dict(
-    SOFT='backbones', SimAXCiT='backbones', SimADeiT='backbones', SimACvT='backbones', RescalePyramid='necks',
-    AttentionShareHook='engine')
+    SOFT='backbones',
+    SimAXCiT='backbones',
+    SimADeiT='backbones',
+    SimACvT='backbones',
+    RescalePyramid='necks',
+    AttentionShareHook='engine',
+)
 
 __all__ = ['__version__', 'require_host', *_LAZY]
 

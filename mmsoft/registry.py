@@ -1,4 +1,5 @@
 """The plugin's registries: ``type='mmsoft.SOFT'`` resolves from every OpenMMLab scope without ``custom_imports``."""
+
 from mmengine import registry as mmengine
 from mmengine.registry import Registry
 

@@ -4,6 +4,7 @@ transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoder
 ``soft_*`` and ``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*`` and ``sima_cvt_*``;
 ``timm.list_models('soft*')`` lists them. timm is needed for this module only.
 """
+
 import re
 from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
@@ -45,12 +46,14 @@ class TimmModel(nn.Module):
         feature_info (list[dict]): Channels and stride of the maps that :meth:`forward_intermediates` can return.
     """
 
-    def __init__(self,
-                 backbone: type[BaseBackbone],
-                 num_classes: int = 1000,
-                 in_chans: int = 3,
-                 global_pool: str = 'token',
-                 **kwargs) -> None:
+    def __init__(
+        self,
+        backbone: type[BaseBackbone],
+        num_classes: int = 1000,
+        in_chans: int = 3,
+        global_pool: str = 'token',
+        **kwargs,
+    ) -> None:
         super().__init__()
         self.build_backbone = lambda **changes: backbone(**{**kwargs, 'in_channels': in_chans, **changes})
         self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
@@ -64,13 +67,15 @@ class TimmModel(nn.Module):
         self.reset_classifier(num_classes, global_pool)
         self._register_load_state_dict_pre_hook(self._take_published)
 
-    def forward_intermediates(self,
-                              x: Tensor,
-                              indices: Indices = None,
-                              norm: bool = False,
-                              stop_early: bool = False,
-                              output_fmt: str = 'NCHW',
-                              intermediates_only: bool = False) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: Indices = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = 'NCHW',
+        intermediates_only: bool = False,
+    ) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
         """Maps of several stages or blocks, and what :meth:`forward_features` returns.
 
         Args:
@@ -88,8 +93,9 @@ class TimmModel(nn.Module):
         chosen = [found[i] if output_fmt == 'NCHW' else found[i].flatten(2).transpose(1, 2) for i in take]
         return chosen if intermediates_only else (tokens, chosen)
 
-    def prune_intermediate_layers(self, indices: Indices = 1, prune_norm: bool = False, prune_head: bool = True
-                                  ) -> list[int]:
+    def prune_intermediate_layers(
+        self, indices: Indices = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
         """Removes the head, and all layers that the maps of these indices do not need; returns these as a list."""
         take, _ = feature_take_indices(len(self.feature_info), indices)
         pruned = self.build_backbone(out_indices=take).to(next(self.parameters()))
@@ -120,7 +126,7 @@ class TimmModel(nn.Module):
         if not self.backbone.has_cls_token:
             return maps, maps[-1].flatten(2).transpose(1, 2)
         last, cls = maps[-1]
-        return maps[:-1] + (last, ), torch.cat([cls[:, None], last.flatten(2).transpose(1, 2)], dim=1)
+        return maps[:-1] + (last,), torch.cat([cls[:, None], last.flatten(2).transpose(1, 2)], dim=1)
 
     def get_classifier(self) -> nn.Module:
         """The last layer."""
@@ -144,7 +150,8 @@ class TimmModel(nn.Module):
         """The layer of a parameter, by its name, or its stage with ``coarse``; for layer-wise learning rates."""
         if coarse:
             return dict(
-                stem=r'^backbone\.(?:patch_embed|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
+                stem=r'^backbone\.(?:patch_embed|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)'
+            )
         return lambda name: self.backbone.get_layer_depth(name)[0]
 
     def no_weight_decay(self) -> set[str]:
@@ -182,9 +189,14 @@ def _depth(backbone: type[BaseBackbone], arch: Union[str, dict], **kwargs) -> in
 def _feature_info(backbone: BaseBackbone) -> list[dict[str, Any]]:
     columnar = 'depth' in backbone.arch
     patch_size = backbone.arch.get('patch_size') or getattr(backbone, 'patch_size', 4)
-    return [dict(num_chs=dims, reduction=patch_size if columnar else 4 << i,
-                 module=f'backbone.{"blocks" if columnar else "stages"}.{i}')
-            for i, dims in enumerate(backbone.out_channels)]
+    return [
+        dict(
+            num_chs=dims,
+            reduction=patch_size if columnar else 4 << i,
+            module=f'backbone.{"blocks" if columnar else "stages"}.{i}',
+        )
+        for i, dims in enumerate(backbone.out_channels)
+    ]
 
 
 def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
@@ -196,8 +208,13 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
         depth = _depth(backbone, **kwargs)
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
         return build_model_with_cfg(
-            TimmModel, name, pretrained, backbone=backbone,
-            feature_cfg=dict(feature_cls='getter', out_indices=tuple(thirds)), **kwargs)
+            TimmModel,
+            name,
+            pretrained,
+            backbone=backbone,
+            feature_cfg=dict(feature_cls='getter', out_indices=tuple(thirds)),
+            **kwargs,
+        )
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f'{backbone.__name__} with {options}; further arguments are those of the backbone.'
@@ -212,14 +229,26 @@ _FAMILIES = (
     ('sima_deit', SimADeiT, {}, 'patch_embed'),
     ('sima_cvt', SimACvT, {}, 'stages.0.embed'),
 )
-_MODELS = {f'{family}_{re.sub("-", "_", arch)}': (backbone, dict(arch=arch, **options), f'backbone.{first_conv}')
-           for family, backbone, options, first_conv in _FAMILIES for arch in backbone.arch_settings}
+_MODELS = {
+    f'{family}_{re.sub("-", "_", arch)}': (backbone, dict(arch=arch, **options), f'backbone.{first_conv}')
+    for family, backbone, options, first_conv in _FAMILIES
+    for arch in backbone.arch_settings
+}
 #: What the published networks see: SOFT crops the centre of 248 x 248, SimA takes all of 224 x 224.
-default_cfgs = generate_default_cfgs({
-    name: dict(custom_load=True, input_size=(3, 224, 224), crop_pct=0.9 if backbone is SOFT else 1.0,
-               interpolation='bicubic', mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
-               first_conv=first_conv, classifier='head.fc')
-    for name, (backbone, _, first_conv) in _MODELS.items()
-})
+default_cfgs = generate_default_cfgs(
+    {
+        name: dict(
+            custom_load=True,
+            input_size=(3, 224, 224),
+            crop_pct=0.9 if backbone is SOFT else 1.0,
+            interpolation='bicubic',
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+            first_conv=first_conv,
+            classifier='head.fc',
+        )
+        for name, (backbone, _, first_conv) in _MODELS.items()
+    }
+)
 for _name, (_backbone, _options, _) in _MODELS.items():
     _register(_name, _backbone, **_options)

@@ -1,4 +1,5 @@
 """Images for people: grids, heat maps, and what a network sees: features, and kernels of SOFT's bottleneck tokens."""
+
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,12 @@ from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils.files import atomic_write
 
 
-def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[Union[str, Sequence[str]]],
-                  path: Union[str, Path], width: float = 4.) -> Path:
+def contact_sheet(
+    rows: Sequence[Sequence[np.ndarray]],
+    titles: Sequence[Union[str, Sequence[str]]],
+    path: Union[str, Path],
+    width: float = 4.0,
+) -> Path:
     """Writes a grid of images as one PNG; an earlier file is replaced once the new one is complete.
 
     Args:
@@ -39,7 +44,7 @@ def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[Union[s
     if not rows or any(len(row) != columns for row in rows):
         raise ValueError(f'a contact sheet needs at least one row, and {columns} images in each')
     heights = [max(image.shape[0] / image.shape[1] for image in row) for row in rows]
-    size = width * columns, width * sum(heights) + .1 + .3 * len(titles)
+    size = width * columns, width * sum(heights) + 0.1 + 0.3 * len(titles)
     figure = Figure(figsize=size, dpi=100, layout='compressed')
     axes = figure.subplots(len(rows), columns, squeeze=False, gridspec_kw=dict(height_ratios=heights))
     for axis, title in zip(axes.flat, (title for row in titles for title in row)):
@@ -54,8 +59,9 @@ def contact_sheet(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[Union[s
     return path
 
 
-def overlay(image: np.ndarray, heat: Union[np.ndarray, Tensor], peak: Optional[float] = None,
-            opacity: float = 0.5) -> np.ndarray:
+def overlay(
+    image: np.ndarray, heat: Union[np.ndarray, Tensor], peak: Optional[float] = None, opacity: float = 0.5
+) -> np.ndarray:
     """Colours an image by a heat map: high values glow, low ones leave the image in grey.
 
     Args:
@@ -81,6 +87,7 @@ class Seen:
         bottleneck (Tensor, optional): Its bottleneck tokens (h, m, d).
         grid (tuple[int, int], optional): Rows and columns on which these were sampled.
     """
+
     features: Optional[Tensor] = None
     queries: Optional[Tensor] = None
     bottleneck: Optional[Tensor] = None
@@ -93,7 +100,7 @@ class Seen:
             self.grid = module.grid(self.queries.shape[-2:])
         else:
             rows, columns = inputs[1]
-            self.features = to_map(output[:, output.size(1) - rows * columns:], (rows, columns))[0].detach()
+            self.features = to_map(output[:, output.size(1) - rows * columns :], (rows, columns))[0].detach()
 
 
 def output_blocks(backbone: nn.Module) -> list[nn.Module]:

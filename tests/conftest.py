@@ -1,4 +1,5 @@
 """Two threads at most, as more only get in each other's way on small tensors, and a seed before each test."""
+
 import os
 import random
 import warnings

@@ -2,6 +2,7 @@
 
 The sky is beyond the reach of every convolution, so that without attention no network is better than chance.
 """
+
 from typing import Callable, NamedTuple
 
 import numpy as np
@@ -16,13 +17,22 @@ from mmsoft.datasets.shapes_scene import SKIES, Canvas
 
 SIZE, TRAINED, HELD_OUT, BATCH, ITERATIONS = 64, 480, 240, 16, 90
 MINIMUM_ROW = 40  # of an object's centre: 30 below the sky, where stage 1 of SOFT reaches 22 up, and XCiT's block 23
-ATTENTIONS = ['CosFormerAttention', 'EfficientAttention', 'GaussianAttention', 'LinformerAttention',
-              'NystromformerAttention', 'PerformerAttention', 'SimAAttention', 'SoftmaxAttention']
+ATTENTIONS = [
+    'CosFormerAttention',
+    'EfficientAttention',
+    'GaussianAttention',
+    'LinformerAttention',
+    'NystromformerAttention',
+    'PerformerAttention',
+    'SimAAttention',
+    'SoftmaxAttention',
+]
 WIDE = dict(type='SOFTAttention', initial_gamma=0.3)
 
 
 class Scenes(NamedTuple):
     """Images (N, 3, H, W), whether it is night (N, ), and row and column of an object (N, 2)."""
+
     images: Tensor
     night: Tensor
     places: Tensor
@@ -71,7 +81,7 @@ def train(build: Callable[[], nn.Module], stride: int, scenes: Scenes, seed: int
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=ITERATIONS, pct_start=0.2)
     for _ in range(ITERATIONS):
-        batch = part(scenes, torch.randint(TRAINED, (BATCH, )))
+        batch = part(scenes, torch.randint(TRAINED, (BATCH,)))
         F.cross_entropy(model(batch), batch.night).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1)
         optimizer.step()
@@ -87,15 +97,15 @@ def accuracy(model: Sky, scenes: Scenes) -> float:
 
 
 def deit(attention: dict) -> Callable[[], nn.Module]:
-    return lambda: SimADeiT(dict(embed_dims=32, num_heads=2, depth=1), (0, ), attention, img_size=SIZE, patch_size=8)
+    return lambda: SimADeiT(dict(embed_dims=32, num_heads=2, depth=1), (0,), attention, img_size=SIZE, patch_size=8)
 
 
 def soft(attention: dict) -> Callable[[], nn.Module]:
-    return lambda: SOFT(dict(embed_dims=[32], num_heads=[1], depths=[1]), out_indices=(0, ), attention=[attention])
+    return lambda: SOFT(dict(embed_dims=[32], num_heads=[1], depths=[1]), out_indices=(0,), attention=[attention])
 
 
 def xcit(attention: dict) -> Callable[[], nn.Module]:
-    return lambda: SimAXCiT(dict(embed_dims=32, num_heads=2, depth=1, patch_size=8), (0, ), attention)
+    return lambda: SimAXCiT(dict(embed_dims=32, num_heads=2, depth=1, patch_size=8), (0,), attention)
 
 
 CASES = {

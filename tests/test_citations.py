@@ -1,4 +1,5 @@
 """Tables, equations and sections that the project names, against one list of what they are (data/citations.yml)."""
+
 import re
 from fnmatch import fnmatch
 from pathlib import Path
@@ -33,7 +34,8 @@ def cited(passage):
 
 
 @pytest.mark.parametrize(
-    'path', files('configs/*.py', 'configs/*/*', 'mmsoft/**/*.py', 'tests/data/recipes.yml'), ids=relative)
+    'path', files('configs/*.py', 'configs/*/*', 'mmsoft/**/*.py', 'tests/data/recipes.yml'), ids=relative
+)
 def test_every_place_is_one_of_a_paper_and_known(path):
     passage = text(path)
     known = cited(passage)
@@ -49,7 +51,7 @@ def test_places_in_the_documentation_are_known(path):
 @pytest.mark.parametrize('name', [name for name, model in PUBLISHED.items() if model['Scores']])
 def test_a_config_names_the_table_and_the_score_of_its_metafile(name):
     docstring, model = text(ROOT / f'configs/{name}.py').split('"""')[1], PUBLISHED[name]
-    (paper, place), = cited(docstring)
+    ((paper, place),) = cited(docstring)
     assert f'arXiv {paper}, {place}' == model['Printed In']
     _, configs = PAPERS[paper][place]
     assert any(fnmatch(name, pattern) for pattern in configs.split())

@@ -2,6 +2,7 @@
 
 Sizes are checked without memory, on ``meta``. The step is taken at a quarter of the width, and each parameter takes part.
 """
+
 import copy
 import re
 from functools import cache
@@ -39,11 +40,13 @@ def parsed(name):
 
 def detection_batch(model):
     from mmdet.testing import demo_mm_inputs
+
     return demo_mm_inputs(2, [(3, SIDE, SIDE)] * 2, num_items=[2, 3], num_classes=6, with_mask=True)
 
 
 def segmentation_batch(model):
     from mmseg.structures import SegDataSample
+
     samples = [SegDataSample(metainfo=dict(img_shape=(SIDE, SIDE), ori_shape=(SIDE, SIDE))) for _ in range(2)]
     for sample in samples:
         sample.gt_sem_seg = PixelData(data=torch.randint(0, 8, (1, SIDE, SIDE)))
@@ -52,6 +55,7 @@ def segmentation_batch(model):
 
 def classification_batch(model):
     from mmpretrain.structures import DataSample
+
     samples = [DataSample().set_gt_label(label) for label in (3, 7)]
     return dict(inputs=torch.randint(0, 256, (2, 3, SIDE, SIDE), dtype=torch.uint8), data_samples=samples)
 
@@ -71,13 +75,14 @@ def check_segmentation(model, sample):
 
 
 def check_classification(model, sample):
-    assert sample.pred_score.shape == (1000, ) and sample.pred_score.sum().item() == pytest.approx(1, abs=1e-4)
+    assert sample.pred_score.shape == (1000,) and sample.pred_score.sum().item() == pytest.approx(1, abs=1e-4)
 
 
 HOSTS = dict(
     mmdet=(detection_batch, check_detections),
     mmseg=(segmentation_batch, check_segmentation),
-    mmpretrain=(classification_batch, check_classification))
+    mmpretrain=(classification_batch, check_classification),
+)
 
 
 def small(cfg):
@@ -90,15 +95,17 @@ def small(cfg):
         if 'max_per_img' in part:
             part['max_per_img'] = 4
         if 'score_thr' in part:
-            part['score_thr'] = 0.
+            part['score_thr'] = 0.0
     return cfg.model
 
 
 @pytest.mark.parametrize('method, schedule', [('retinanet', '1x'), ('mask_rcnn', '1x'), ('upernet', '160k')])
 def test_one_epoch_is_another_schedule_of_the_same_model(method, schedule):
     """And without normalisation, another switch and another file."""
-    base, norm, plain = (Config.fromfile(CONFIGS / f'{method}_soft_small_{suffix}.py').model
-                         for suffix in (schedule, '1epoch', 'plain_1epoch'))
+    base, norm, plain = (
+        Config.fromfile(CONFIGS / f'{method}_soft_small_{suffix}.py').model
+        for suffix in (schedule, '1epoch', 'plain_1epoch')
+    )
     assert norm == base and norm.backbone.attention_norm
     plain.backbone.update(attention_norm=True, init_cfg=norm.backbone.init_cfg)
     assert plain == norm

@@ -1,4 +1,5 @@
 """Checks that the pages are right: their examples run, their configs train as they say, their links lead somewhere."""
+
 import os
 import re
 import runpy
@@ -44,19 +45,26 @@ def programs():
 # What examples with libraries that setup keeps apart lead to.
 RESULTS = dict(
     transformers='[tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]',
-    segmentation_models_pytorch='scores.shape == (1, 3, 64, 64)')
+    segmentation_models_pytorch='scores.shape == (1, 3, 64, 64)',
+)
 
 
 @pytest.mark.parametrize('code', list(programs()))
 def test_programs_run(code):
     if 'timm' in code:
         pytest.importorskip('timm')
-    other = re.search(fr'^(?:import|from) ({"|".join(RESULTS)})', code, re.M)
+    other = re.search(rf'^(?:import|from) ({"|".join(RESULTS)})', code, re.M)
     if other:
         folders = [str(ROOT), str(Path(sys.prefix, 'examples'))]
-        installed = f'from importlib.util import find_spec as find\nif not find("{other[1]}"): raise SystemExit("skip")\n'
-        run = subprocess.run([sys.executable, '-c', f'{installed}{code}\nassert {RESULTS[other[1]]}'], text=True,
-                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(folders)), stderr=subprocess.PIPE)
+        installed = (
+            f'from importlib.util import find_spec as find\nif not find("{other[1]}"): raise SystemExit("skip")\n'
+        )
+        run = subprocess.run(
+            [sys.executable, '-c', f'{installed}{code}\nassert {RESULTS[other[1]]}'],
+            text=True,
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(folders)),
+            stderr=subprocess.PIPE,
+        )
         if run.stderr.strip() == 'skip':
             pytest.skip(f'{other[1]} is not installed; tools/setup_env.sh does so')
         assert run.returncode == 0, run.stderr
@@ -71,8 +79,15 @@ def test_programs_run(code):
 
 # The highest learning rate of each config on a page, as the page states it.
 SCHEDULES = dict(
-    README=[1e-4], attention_at_work=[1e-4], use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3],
-    training=[1e-4, 6e-5], logging=[1e-4] * 3, own_data=[1e-4, 6e-5], reliability=[1e-4], pretrained_weights=[1e-4])
+    README=[1e-4],
+    attention_at_work=[1e-4],
+    use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3],
+    training=[1e-4, 6e-5],
+    logging=[1e-4] * 3,
+    own_data=[1e-4, 6e-5],
+    reliability=[1e-4],
+    pretrained_weights=[1e-4],
+)
 
 
 def configs():
@@ -120,9 +135,14 @@ def learning_rates(cfg, folder, iterations=100):
                 if key in scheduler:
                     scheduler[key] //= 100 if by_iteration else 5
     runner = Runner(
-        model=Toy(), work_dir=str(folder), train_cfg=train_cfg, log_level='ERROR', default_scope='mmengine',
+        model=Toy(),
+        work_dir=str(folder),
+        train_cfg=train_cfg,
+        log_level='ERROR',
+        default_scope='mmengine',
         train_dataloader=torch.utils.data.DataLoader(range(iterations)),
-        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=cfg.optim_wrapper.optimizer.lr)))
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=cfg.optim_wrapper.optimizer.lr)),
+    )
     runner._train_loop = runner.build_train_loop(train_cfg)
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     built = runner.build_param_scheduler(schedulers)
@@ -149,7 +169,7 @@ def test_configs_train_as_the_page_says(code, rate, tmp_path):
     top = rates.index(highest)
     assert highest == pytest.approx(rate, rel=0.02)
     assert top < len(rates) / 10, 'a long warm-up'
-    assert all(b <= a * (1 + 1e-6) for a, b in zip(rates[top:], rates[top + 1:])), 'the rate rises after its warm-up'
+    assert all(b <= a * (1 + 1e-6) for a, b in zip(rates[top:], rates[top + 1 :])), 'the rate rises after its warm-up'
     assert rates[-1] < highest / 10, 'the rate does not decay'
     if "'configs/" in code.splitlines()[0]:
         assert 'mmsoft.WholeCheckpointsHook' in [hook['type'] for hook in cfg.custom_hooks], "the base's hooks are lost"
@@ -168,18 +188,23 @@ def commands():
             words = shlex.split(line, comments=True)
             for number, word in enumerate(words):
                 if re.fullmatch(r'benchmarks\.\w+', word):
-                    yield pytest.param(word, words[number + 1:], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                    yield pytest.param(word, words[number + 1 :], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
                 elif word in TARGETS and words[number - 1] == 'make':
-                    arguments = shlex.split(' '.join(words[number + 1:]).replace('ARGS=', ''))
+                    arguments = shlex.split(' '.join(words[number + 1 :]).replace('ARGS=', ''))
                     yield pytest.param(TARGETS[word], arguments, id=f'{page.stem}: {" ".join(words[number:])[:60]}')
                 elif re.fullmatch(r'tools/\w+\.py', word):
-                    yield pytest.param(ROOT / word, words[number + 1:], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                    yield pytest.param(
+                        ROOT / word, words[number + 1 :], id=f'{page.stem}: {" ".join(words[number:])[:60]}'
+                    )
                 elif re.fullmatch(r'tools/dist_(train|test)\.sh', word):
                     extra = 2 if 'train' in word else 3
-                    config, rest = words[number + 1], words[number + extra + 1:]
+                    config, rest = words[number + 1], words[number + extra + 1 :]
                     tool = ROOT / word.replace('dist_', '').replace('.sh', '.py')
-                    yield pytest.param(tool, [config, *words[number + 2:number + extra], *rest],
-                                       id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                    yield pytest.param(
+                        tool,
+                        [config, *words[number + 2 : number + extra], *rest],
+                        id=f'{page.stem}: {" ".join(words[number:])[:60]}',
+                    )
 
 
 @pytest.mark.parametrize('tool, arguments', list(commands()))
@@ -195,8 +220,12 @@ def test_shell_blocks_run_or_say_what_they_need():
     for page, _, needs, code in blocks('shell'):
         assert set(re.findall(r'^make (\w+)', code, re.M)) <= targets, page.name
         if not needs and page.name != 'README.md':
-            subprocess.run(['bash', '-euc', code], cwd=ROOT, check=True,
-                           env=dict(os.environ, PYTHONPATH=str(ROOT), PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}'))
+            subprocess.run(
+                ['bash', '-euc', code],
+                cwd=ROOT,
+                check=True,
+                env=dict(os.environ, PYTHONPATH=str(ROOT), PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}'),
+            )
 
 
 def test_the_command_line_page_is_that_of_the_parsers():
@@ -206,7 +235,7 @@ def test_the_command_line_page_is_that_of_the_parsers():
 def test_every_folder_is_explained():
     package = Path(mmsoft.__file__).parent
     folders = {path.name for path in package.iterdir() if (path / '__init__.py').exists()}
-    table = DESIGN[DESIGN.index('| `mmsoft/`'):DESIGN.index('`configs/_base_/`')]
+    table = DESIGN[DESIGN.index('| `mmsoft/`') : DESIGN.index('`configs/_base_/`')]
     assert folders == set(re.findall(r'`(\w+)/`', table)) - {'mmsoft'}
     for row in table.splitlines():
         named = re.findall(r'`(\w+)/`', row)[:1]
@@ -238,11 +267,22 @@ def test_links_lead_somewhere():
 
 # Words that the pages avoid, and what to write instead; see CONTRIBUTING.md, Style.
 AVOIDED = {
-    r'\bpictures?\b': 'image', r'\bbod(y|ies)\b': 'backbone, architecture', r"\b(the|our|a) hosts?\b|host's": 'OpenMMLab libraries',
-    r'\bstrangers?\b': 'untrusted checkpoint', r'\bmend(s|ed)?\b': 'fix', r'\b(seen to pass|held to)\b': 'tested',
-    r'\bdoors?\b': 'entry point', r'\bcompanions?\b': 'other images of the batch', r'\btaps\b': 'output indices',
-    r'\blandmarks?\b': 'bottleneck tokens', r'\bone sentence\b': 'error message', r'\bthe shapes\b(?! of)': 'synthetic shapes data set',
-    r'(?m)^\W*Who \w+ ': 'If you …', r'\b(drawn|made|compiled) anew\b': 'again', r'\b(explained|worth it) (is|are)\b': 'subject first'}
+    r'\bpictures?\b': 'image',
+    r'\bbod(y|ies)\b': 'backbone, architecture',
+    r"\b(the|our|a) hosts?\b|host's": 'OpenMMLab libraries',
+    r'\bstrangers?\b': 'untrusted checkpoint',
+    r'\bmend(s|ed)?\b': 'fix',
+    r'\b(seen to pass|held to)\b': 'tested',
+    r'\bdoors?\b': 'entry point',
+    r'\bcompanions?\b': 'other images of the batch',
+    r'\btaps\b': 'output indices',
+    r'\blandmarks?\b': 'bottleneck tokens',
+    r'\bone sentence\b': 'error message',
+    r'\bthe shapes\b(?! of)': 'synthetic shapes data set',
+    r'(?m)^\W*Who \w+ ': 'If you …',
+    r'\b(drawn|made|compiled) anew\b': 'again',
+    r'\b(explained|worth it) (is|are)\b': 'subject first',
+}
 QUOTED = {('papers', 'landmark'), ('study', 'landmark')}  # of Nyströmformer, and of the papers
 
 
@@ -251,8 +291,12 @@ LEFT = 14
 
 
 def test_the_package_is_in_plainer_english_from_change_to_change():
-    found = [f'{path}: {match[0].strip()!r}, better: {better}' for path in sorted(ROOT.glob('mmsoft/**/*.py'))
-             for word, better in AVOIDED.items() for match in re.finditer(word, path.read_text(), re.I)]
+    found = [
+        f'{path}: {match[0].strip()!r}, better: {better}'
+        for path in sorted(ROOT.glob('mmsoft/**/*.py'))
+        for word, better in AVOIDED.items()
+        for match in re.finditer(word, path.read_text(), re.I)
+    ]
     assert len(found) <= LEFT, found
 
 
@@ -260,7 +304,10 @@ def test_pages_are_in_plain_english():
     found = []
     for page in set(PAGES) - {CLI['PAGE']}:
         text = re.sub(r'<!-- campaign.*?/campaign -->|```.*?```|`[^`]*`|https?://\S+', '', page.read_text(), flags=re.S)
-        found += [f'{page.name}: {match[0].strip()!r}, better: {better}' for word, better in AVOIDED.items()
-                  for match in re.finditer(word, text, re.I)
-                  if (page.stem, match[0].lower().rstrip('s')) not in QUOTED]
+        found += [
+            f'{page.name}: {match[0].strip()!r}, better: {better}'
+            for word, better in AVOIDED.items()
+            for match in re.finditer(word, text, re.I)
+            if (page.stem, match[0].lower().rstrip('s')) not in QUOTED
+        ]
     assert not found

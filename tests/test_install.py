@@ -1,4 +1,5 @@
 """The built wheel, in a fresh environment that borrows the host libraries, used far from the checkout."""
+
 import os
 import shutil
 import subprocess
@@ -14,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = sys.executable
 OFFLINE = ['--no-deps', '--no-index']
 CONFIG = 'retinanet_soft_nano_shapes.py'
-MMDET = (installed('mmdet') or ('mmdet', ))[0]
+MMDET = (installed('mmdet') or ('mmdet',))[0]
 FORK = MMDET.startswith('onedl')
-OWN_CONFIG = '''
+OWN_CONFIG = """
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 model = dict(
     backbone=dict(_delete_=True, type='mmsoft.SOFT', arch='tiny'),
@@ -31,7 +32,7 @@ val_dataloader = test_dataloader = dict(
     dataset=dict(ann_file='annotations/val.json', data_prefix=dict(img='images/validation/'), **shapes))
 val_evaluator = test_evaluator = dict(ann_file='data/shapes/annotations/val.json')
 train_cfg = dict(max_epochs=1, val_interval=2)
-'''
+"""
 SMALL = ['train_dataloader.dataset.pipeline.2.scale=(64,64)', 'test_dataloader.dataset.pipeline.1.scale=(64,64)']
 
 
@@ -79,8 +80,11 @@ def elsewhere(tmp_path_factory):
         shutil.copy(shim, site)  # setuptools', of which Python 3.12 has its distutils
     place.run('-m', 'pip', '--python', place.python, 'install', *OFFLINE, *wheels.glob('*.whl'), interpreter=HERE)
     place.package = site / 'mmsoft'
-    place.run('-c', 'from mmsoft.datasets.shapes import ensure_shapes; '
-              'ensure_shapes(train=4, val=2, portraits=32, size=64, portrait_size=32)')
+    place.run(
+        '-c',
+        'from mmsoft.datasets.shapes import ensure_shapes; '
+        'ensure_shapes(train=4, val=2, portraits=32, size=64, portrait_size=32)',
+    )
     return place
 
 
@@ -146,18 +150,20 @@ def test_mmdet_browses_the_data_of_our_config(elsewhere, trained):
 
 
 def test_mmdet_analyzes_our_logs(elsewhere, trained):
-    log, = trained[2].glob('*/vis_data/scalars.json')
+    (log,) = trained[2].glob('*/vis_data/scalars.json')
     assert 's/iter' in elsewhere.mim('run', MMDET, 'analyze_logs', 'cal_train_time', log)
 
 
 def test_inferencers_take_our_configs(elsewhere, trained):
     config, checkpoint, _ = trained
     printed = elsewhere.run(
-        '-c', 'from mmdet.apis import DetInferencer\n'
+        '-c',
+        'from mmdet.apis import DetInferencer\n'
         'from mmseg.apis import MMSegInferencer\n'
         'image = "data/shapes/images/validation/000000.jpg"\n'
         f'found = DetInferencer({str(config)!r}, {str(checkpoint)!r}, device="cpu")(image)\n'
         'print(sorted(found["predictions"][0]))\n'
         f'labels = MMSegInferencer({str(elsewhere.resource("configs/upernet_soft_small_160k.py"))!r}, device="cpu")\n'
-        'print(labels(image)["predictions"].shape)')
+        'print(labels(image)["predictions"].shape)',
+    )
     assert "['bboxes', 'labels', 'scores']" in printed and '(64, 64)' in printed

@@ -2,6 +2,7 @@
 
 Shapes and finite numbers say nothing of a map whose positions are mixed up. A score that only a whole map allows does.
 """
+
 import json
 from typing import Callable, NamedTuple
 
@@ -68,8 +69,7 @@ class Case(NamedTuple):
 
 
 CASES = dict(
-    two_stage=Case(
-        Run('mask_rcnn', 'soft_norm'), 48, 100, 'coco/segm_mAP_50', 0.5, 0.25, misread_rois, held_out=True),
+    two_stage=Case(Run('mask_rcnn', 'soft_norm'), 48, 100, 'coco/segm_mAP_50', 0.5, 0.25, misread_rois, held_out=True),
     one_stage=Case(Run('retinanet', 'sima_xcit_p8'), 4, 80, 'coco/bbox_mAP_50', 0.8, 0.6, shuffle_maps),
     segmenter=Case(Run('upernet', 'soft_norm'), 4, 80, 'mIoU', 40, 25, shuffle_maps),
     classifier=Case(Run('classifier', 'soft_norm'), 640, 100, 'accuracy/top1', 60, 40, mix_stem, held_out=True),

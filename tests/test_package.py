@@ -1,4 +1,5 @@
 """What `import mmsoft` does and says, and what the setup script says before it downloads anything."""
+
 import os
 import re
 import shutil
@@ -66,10 +67,12 @@ def test_other_names_are_attribute_errors(name):
 def test_type_resolves_from_every_scope_without_custom_imports(scope):
     pytest.importorskip(scope)
     module = 'mmseg' if scope == 'mmseg' else scope
-    printed = python(f'from {module}.registry import MODELS\n'
-                     'from mmengine.registry import init_default_scope\n'
-                     f'init_default_scope("{scope}")\n'
-                     'print(type(MODELS.build(dict(type="mmsoft.SOFT", arch="tiny"))).__name__)')
+    printed = python(
+        f'from {module}.registry import MODELS\n'
+        'from mmengine.registry import init_default_scope\n'
+        f'init_default_scope("{scope}")\n'
+        'print(type(MODELS.build(dict(type="mmsoft.SOFT", arch="tiny"))).__name__)'
+    )
     assert printed.splitlines()[-1] == 'SOFT'
 
 
@@ -78,11 +81,13 @@ FORKS = dict(
     onedl_mmcv='2.3.6',
     onedl_mmdetection='3.5.1',
     onedl_mmsegmentation='1.4.2',
-    onedl_mmpretrain='1.3.6')
+    onedl_mmpretrain='1.3.6',
+)
 
 
 @pytest.mark.parametrize(
-    'versions', [
+    'versions',
+    [
         INSTALLED,
         dict(mmengine='0.10.0', mmcv='2.0.0'),
         dict(mmengine='0.10.7', mmcv='2.1.9+cu121', mmdet='3.1.0'),
@@ -93,15 +98,26 @@ FORKS = dict(
         dict(mmengine='0.10.7', mmcv='2.1.0', mmpretrain='1.2.0', transformers='5.23.0'),
         dict(FORKS, pycocotools='2.0.7', transformers='4.57.6'),
     ],
-    ids=['tested', 'no host', 'only mmdet', 'mmcv-lite', 'new mmcv without mmdet', 'old transformers',
-         'transformers without mmpretrain', 'transformers without pycocotools', 'forks'])
+    ids=[
+        'tested',
+        'no host',
+        'only mmdet',
+        'mmcv-lite',
+        'new mmcv without mmdet',
+        'old transformers',
+        'transformers without mmpretrain',
+        'transformers without pycocotools',
+        'forks',
+    ],
+)
 def test_versions_that_fit(install, versions):
     install(**versions)
     check_all()
 
 
 @pytest.mark.parametrize(
-    'change, fault', [
+    'change, fault',
+    [
         (dict(mmengine=None), 'needs mmengine, which is not installed'),
         (dict(mmcv=None), 'needs mmcv, which is not installed'),
         (dict(mmengine='0.9.1'), 'mmengine 0.9.1, which is too old'),
@@ -117,7 +133,8 @@ def test_versions_that_fit(install, versions):
         (dict(mmpretrain='1.10.0'), 'mmpretrain 1.10.0, which is too new'),
         (dict(mmdet=None, onedl_mmdetection='4.0.0'), 'onedl-mmdetection 4.0.0, which is too new'),
     ],
-    ids=lambda value: None if isinstance(value, str) else '-'.join(f'{k} {v}' for k, v in value.items()))
+    ids=lambda value: None if isinstance(value, str) else '-'.join(f'{k} {v}' for k, v in value.items()),
+)
 def test_versions_that_do_not_fit_are_one_sentence_with_the_tested_ones(install, change, fault):
     install(**{name: version for name, version in {**INSTALLED, **change}.items() if version})
     with pytest.raises(ImportError) as error:
@@ -128,9 +145,11 @@ def test_versions_that_do_not_fit_are_one_sentence_with_the_tested_ones(install,
         assert f'{name} {version}' in message
 
 
-FAKED = ('import importlib.metadata as metadata\n'
-         'true = metadata.version\n'
-         'metadata.version = lambda name: "1.7.2" if name == "mmcv" else true(name)\n')
+FAKED = (
+    'import importlib.metadata as metadata\n'
+    'true = metadata.version\n'
+    'metadata.version = lambda name: "1.7.2" if name == "mmcv" else true(name)\n'
+)
 
 
 def test_an_unfit_host_is_one_sentence_from_the_networks():
@@ -165,14 +184,17 @@ after = state()
 
 
 def test_importing_a_network_changes_nothing_else():
-    printed = python(SNAPSHOT + 'print(*(name for name in before if before[name] != {**after, "loggers": {'
-                     'key: level for key, level in after["loggers"].items() if key in before["loggers"]}}[name]))')
+    printed = python(
+        SNAPSHOT + 'print(*(name for name in before if before[name] != {**after, "loggers": {'
+        'key: level for key, level in after["loggers"].items() if key in before["loggers"]}}[name]))'
+    )
     assert not printed
 
 
 def test_few_modules_are_imported_for_a_network():
-    printed = python('import sys\nfrom mmsoft import SOFT\n'
-                     'print(*(name for name in sys.modules if name.startswith("mmsoft")))')
+    printed = python(
+        'import sys\nfrom mmsoft import SOFT\nprint(*(name for name in sys.modules if name.startswith("mmsoft")))'
+    )
     assert len(printed.split()) <= 40
 
 
@@ -181,10 +203,10 @@ TOOLS = sorted(path.stem for path in (ROOT / 'tools').glob('*.py'))
 
 @pytest.mark.parametrize('tool', TOOLS)
 def test_an_unfit_host_is_one_sentence_from_the_tools(tool):
-    faked = FAKED + ('import runpy, sys\n'
-                     f'sys.argv = ["{tool}"]\nrunpy.run_path("tools/{tool}.py", run_name="__main__")')
-    done = subprocess.run(
-        [sys.executable, '-c', faked], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    faked = FAKED + (
+        f'import runpy, sys\nsys.argv = ["{tool}"]\nrunpy.run_path("tools/{tool}.py", run_name="__main__")'
+    )
+    done = subprocess.run([sys.executable, '-c', faked], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert 'mmcv 1.7.2, which is too old' in done.stderr.strip() and '\n' not in done.stderr.strip()
 
@@ -214,10 +236,16 @@ def test_require_host_names_what_needs_it(install):
 
 
 @pytest.mark.parametrize('module', ['mmdet', 'mmseg', 'mmpretrain'])
-@pytest.mark.parametrize('versions, said', [
-    (dict(INSTALLED, transformers='4.52.1'), r'mmpretrain 1.2.0 .* transformers 4.52.1: install "transformers<4.52"'),
-    (dict(FORKS, transformers='5.0.0'), r'onedl-mmpretrain 1.3.6 .* transformers 5.0.0: install "transformers<5"'),
-])
+@pytest.mark.parametrize(
+    'versions, said',
+    [
+        (
+            dict(INSTALLED, transformers='4.52.1'),
+            r'mmpretrain 1.2.0 .* transformers 4.52.1: install "transformers<4.52"',
+        ),
+        (dict(FORKS, transformers='5.0.0'), r'onedl-mmpretrain 1.3.6 .* transformers 5.0.0: install "transformers<5"'),
+    ],
+)
 def test_transformers_beside_which_mmpretrain_does_not_import(install, module, versions, said):
     install(pycocotools='2.0.7', **versions)
     with pytest.raises(hosts.HostError, match=f'mmsoft needs {module}, but {said}'):
@@ -290,11 +318,13 @@ def setup(tmp_path):
         if python:
             (commands / 'python3').write_text(f'#!{shutil.which("bash")}\n{python}\n')
             (commands / 'python3').chmod(0o755)
-        return subprocess.run(['bash', script],
-                              env=dict(PATH=str(commands), **env),
-                              stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT,
-                              text=True)
+        return subprocess.run(
+            ['bash', script],
+            env=dict(PATH=str(commands), **env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     yield run
     assert not list(root.glob('.venv*'))
@@ -306,7 +336,8 @@ def answers(version: str) -> str:
 
 
 @pytest.mark.parametrize(
-    'python, env, sentence', [
+    'python, env, sentence',
+    [
         (None, {}, 'no Python 3.11 or 3.10 or 3.9 was found'),
         (answers('3.12'), {}, 'no Python 3.11 or 3.10 or 3.9 was found'),
         (answers('3.9'), dict(STACK='latest'), 'no Python 3.12 or 3.11 or 3.10 was found'),
@@ -320,9 +351,19 @@ def answers(version: str) -> str:
         (f'exec {sys.executable} "$@"', dict(CXX='rm'), 'rm does not compile C++17'),
     ],
     ids=[
-        'no Python', 'only 3.12', 'only 3.9 for latest', 'no stack', 'PYTHON is 3.12', 'PYTHON is 3.11 for oldest',
-        'PYTHON is 3.8', 'PYTHON is absent', 'no compiler', 'CXX is absent', 'CXX is no compiler'
-    ])
+        'no Python',
+        'only 3.12',
+        'only 3.9 for latest',
+        'no stack',
+        'PYTHON is 3.12',
+        'PYTHON is 3.11 for oldest',
+        'PYTHON is 3.8',
+        'PYTHON is absent',
+        'no compiler',
+        'CXX is absent',
+        'CXX is no compiler',
+    ],
+)
 def test_setup_says_in_one_sentence_what_is_missing(setup, python, env, sentence):
     if python and python.startswith('exec') and sys.version_info[:2] not in ((3, 9), (3, 10), (3, 11)):
         pytest.skip('the setup script does not take this Python')
@@ -333,7 +374,7 @@ def test_setup_says_in_one_sentence_what_is_missing(setup, python, env, sentence
 
 def test_setup_says_at_which_step_it_is(tmp_path):
     """Those that were done before are counted, and pass in silence."""
-    functions = r"/^say()/p; /^stamp()/p; /^NUMBER=/p; /^step() {/,/^}/p"
+    functions = r'/^say()/p; /^stamp()/p; /^NUMBER=/p; /^step() {/,/^}/p'
     calls = 'step torch -- true; step mmcv -- true; step libraries -- true'
     script = f'source <(sed -n "{functions}" tools/setup_env.sh); STAMPS={tmp_path}; touch "$(stamp mmcv)"; {calls}'
     printed = subprocess.check_output(['bash', '-euc', script], cwd=ROOT, universal_newlines=True).splitlines()
@@ -344,13 +385,17 @@ def test_setup_says_at_which_step_it_is(tmp_path):
 NVCC = '#!/bin/bash\necho "Cuda compilation tools, release 12.4, V12.4.131"'
 
 
-@pytest.mark.parametrize('gpu, nvcc, env, device', [
-    (False, False, {}, 'cpu'),
-    (True, False, {}, 'cpu'),
-    (True, True, {}, 'CUDA 12.4'),
-    (False, True, {}, 'cpu'),
-    (False, True, dict(FORCE_CUDA='1'), 'CUDA 12.4'),
-], ids=['cpu', 'GPU without nvcc', 'GPU', 'nvcc alone', 'login node'])
+@pytest.mark.parametrize(
+    'gpu, nvcc, env, device',
+    [
+        (False, False, {}, 'cpu'),
+        (True, False, {}, 'cpu'),
+        (True, True, {}, 'CUDA 12.4'),
+        (False, True, {}, 'cpu'),
+        (False, True, dict(FORCE_CUDA='1'), 'CUDA 12.4'),
+    ],
+    ids=['cpu', 'GPU without nvcc', 'GPU', 'nvcc alone', 'login node'],
+)
 def test_setup_compiles_for_the_gpu_that_there_is(tmp_path, gpu, nvcc, env, device):
     """And says so where a GPU goes unused; another device is another stamp, so mmcv is compiled anew."""
     (tmp_path / 'bin').mkdir()
@@ -358,11 +403,19 @@ def test_setup_compiles_for_the_gpu_that_there_is(tmp_path, gpu, nvcc, env, devi
         (tmp_path / 'bin' / name).write_text(text)
         (tmp_path / 'bin' / name).chmod(0o755)
     functions = '/^say()/p; /^has_gpu()/p; /^compile_device() {/,/^}/p; /^warn_of_cpu_operators() {/,/^}/p'
-    script = (f'source <(sed -n "{functions}" tools/setup_env.sh); DEVICE=$(compile_device); echo "$DEVICE"; '
-              'warn_of_cpu_operators')
+    script = (
+        f'source <(sed -n "{functions}" tools/setup_env.sh); DEVICE=$(compile_device); echo "$DEVICE"; '
+        'warn_of_cpu_operators'
+    )
     path = f'{tmp_path / "bin"}:/usr/bin:/bin'
-    done = subprocess.run(['bash', '-euc', script], cwd=ROOT, env=dict(PATH=path, CUDA_HOME=str(tmp_path), **env),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        ['bash', '-euc', script],
+        cwd=ROOT,
+        env=dict(PATH=path, CUDA_HOME=str(tmp_path), **env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert done.stdout.strip() == device
     warned = gpu and not nvcc
     assert ('set CUDA_HOME' in done.stderr) == warned and ('FORCE_CUDA' in done.stderr) == warned
@@ -394,7 +447,8 @@ def test_setup_has_nothing_to_do_twice(tmp_path):
     (tmp_path / 'pip.py').write_text('raise SystemExit("pip was called")')
     env = dict(os.environ, PYTHONPATH=str(tmp_path), STACK=Path(sys.prefix).name.partition('-')[2] or 'stable')
     done = subprocess.run(
-        ['tools/setup_env.sh'], cwd=ROOT, env=env, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        ['tools/setup_env.sh'], cwd=ROOT, env=env, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     assert (done.returncode, done.stdout) == (0, b''), 'run `make setup` after changing requirements'
 
 

@@ -1,4 +1,5 @@
 """Every config's recipe against what the authors ran (data/recipes.yml, where the sources are)."""
+
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,17 @@ CONFIGS = Path(__file__).parent.parent / 'configs'
 RECIPES = yaml.safe_load((Path(__file__).parent / 'data/recipes.yml').read_text())['configs']
 # Of each transform, what makes a difference. A transform that is not here is one too many.
 TRANSFORMS = dict(
-    CenterCrop=('crop_size', ),
+    CenterCrop=('crop_size',),
     PhotoMetricDistortion=(),
     RandAugment=('policies', 'num_policies', 'magnitude_level', 'total_level', 'magnitude_std'),
-    RandomChoice=('transforms', ),
-    RandomChoiceResize=('scales', ),
+    RandomChoice=('transforms',),
+    RandomChoiceResize=('scales',),
     RandomCrop=('crop_size', 'crop_type', 'cat_max_ratio'),
     RandomErasing=('erase_prob', 'mode', 'min_area_ratio', 'max_area_ratio'),
-    RandomFlip=('prob', ),
+    RandomFlip=('prob',),
     RandomResize=('scale', 'ratio_range'),
     RandomResizedCrop=('scale', 'interpolation'),
-    Resize=('scale', ),
+    Resize=('scale',),
     ResizeEdge=('scale', 'edge', 'interpolation'),
 )
 IO = ('LoadImageFromFile', 'LoadAnnotations', 'PackInputs', 'PackDetInputs', 'PackSegInputs')
@@ -42,9 +43,16 @@ def words(key, value):
 
 def pipeline(transforms):
     """A line for each transform that changes pictures."""
-    return [' '.join([type_name(one), *(str(word) for key in TRANSFORMS[type_name(one)] if key in one
-                                        for word in words(key, one[key]))])
-            for one in transforms if type_name(one) not in IO]
+    return [
+        ' '.join(
+            [
+                type_name(one),
+                *(str(word) for key in TRANSFORMS[type_name(one)] if key in one for word in words(key, one[key])),
+            ]
+        )
+        for one in transforms
+        if type_name(one) not in IO
+    ]
 
 
 def schedule(cfg):
@@ -52,12 +60,15 @@ def schedule(cfg):
     warm_up, *after = cfg.param_scheduler
     assert warm_up.type == 'LinearLR' and warm_up.start_factor <= 1e-3
     unit = 'epochs' if warm_up.by_epoch else 'iterations'
-    length, last = (cfg.train_cfg.max_iters, 'iterations') if 'max_iters' in cfg.train_cfg else (
-        cfg.train_cfg.max_epochs, 'epochs')
+    length, last = (
+        (cfg.train_cfg.max_iters, 'iterations')
+        if 'max_iters' in cfg.train_cfg
+        else (cfg.train_cfg.max_epochs, 'epochs')
+    )
     found = {'length': f'{length} {last}', 'warm-up': f'{warm_up.end} {unit}'}
     if not after:
         return dict(found, schedule='constant')
-    decay, = after
+    (decay,) = after
     assert decay.get('end', length) == length
     if decay.type == 'MultiStepLR':
         after = f'{dict([(0.1, "tenth")])[decay.gamma]} after {", ".join(map(str, decay.milestones))}'
@@ -103,8 +114,9 @@ def test_the_table_has_no_more_than_the_configs():
     assert all((CONFIGS / f'{name}.py').is_file() for name in RECIPES)
 
 
-@pytest.mark.parametrize('name, spared', [('soft_tiny_in1k', {'cls_token'}),
-                                          ('sima_deit_small_in1k', {'cls_token', 'pos_embed'})])
+@pytest.mark.parametrize(
+    'name, spared', [('soft_tiny_in1k', {'cls_token'}), ('sima_deit_small_in1k', {'cls_token', 'pos_embed'})]
+)
 def test_what_is_not_decayed(name, spared):
     """timm spares vectors, biases and what a network's ``no_weight_decay`` names."""
     cfg = Config.fromfile(CONFIGS / f'{name}.py')
@@ -113,5 +125,8 @@ def test_what_is_not_decayed(name, spared):
     names = {id(parameter): key for key, parameter in model.named_parameters()}
     groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     free = {names[id(one)] for group in groups if group['weight_decay'] == 0 for one in group['params']}
-    assert free == {key for key, parameter in model.named_parameters()
-                    if parameter.ndim == 1 or key.endswith('.bias') or key.split('.')[-1] in spared}
+    assert free == {
+        key
+        for key, parameter in model.named_parameters()
+        if parameter.ndim == 1 or key.endswith('.bias') or key.split('.')[-1] in spared
+    }

@@ -1,4 +1,5 @@
 """mmsoft.timm: names in timm's registry, and the libraries that build on it."""
+
 import subprocess
 import sys
 
@@ -21,9 +22,12 @@ from mmsoft.utils import UsageError  # noqa: E402
 NANO = dict(arch=dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4))
 COLUMN = dict(embed_dims=32, num_heads=1, depth=3)
 SMALL = dict(
-    soft_tiny=NANO, soft_norm_tiny=NANO, sima_deit_tiny=dict(arch=COLUMN, img_size=32),
+    soft_tiny=NANO,
+    soft_norm_tiny=NANO,
+    sima_deit_tiny=dict(arch=COLUMN, img_size=32),
     sima_xcit_nano_12_p16=dict(arch=dict(COLUMN, patch_size=16)),
-    sima_cvt_13=dict(arch=dict(embed_dims=[32] * 3, num_heads=[1] * 3, depths=[1] * 3)))
+    sima_cvt_13=dict(arch=dict(embed_dims=[32] * 3, num_heads=[1] * 3, depths=[1] * 3)),
+)
 
 
 def small(name, **options):
@@ -49,16 +53,20 @@ def test_all_names_can_be_imported():
     assert found['soft_tiny'](**NANO).num_classes == 1000
 
 
-@pytest.mark.parametrize('name, crop', [
-    ('soft_norm_large', 0.9), ('sima_xcit_small_12_p16', 1.0), ('sima_deit_small', 1.0), ('sima_cvt_13', 1.0)])
+@pytest.mark.parametrize(
+    'name, crop',
+    [('soft_norm_large', 0.9), ('sima_xcit_small_12_p16', 1.0), ('sima_deit_small', 1.0), ('sima_cvt_13', 1.0)],
+)
 def test_images_are_cropped_as_published(name, crop):
     config = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
     assert config['crop_pct'] == crop and config['input_size'] == (3, 224, 224)
     assert config['interpolation'] == 'bicubic'
 
 
-@pytest.mark.parametrize('name, out_indices', [('soft_tiny', (1, 3)), ('sima_xcit_nano_12_p16', (1, -1)),
-                                               ('sima_deit_tiny', (0, 1)), ('sima_cvt_13', None)])
+@pytest.mark.parametrize(
+    'name, out_indices',
+    [('soft_tiny', (1, 3)), ('sima_xcit_nano_12_p16', (1, -1)), ('sima_deit_tiny', (0, 1)), ('sima_cvt_13', None)],
+)
 def test_feature_info_is_what_comes_out(name, out_indices):
     model = small(name, features_only=True, out_indices=out_indices).eval()
     maps = model(torch.rand(1, 3, 64, 96))
@@ -69,8 +77,9 @@ def test_feature_info_is_what_comes_out(name, out_indices):
 
 def test_names_tell_the_normalisation():
     for name in ('soft', 'soft_norm'):
-        products = {module.product.__name__ for module in small(f'{name}_tiny').modules()
-                    if isinstance(module, SOFTAttention)}
+        products = {
+            module.product.__name__ for module in small(f'{name}_tiny').modules() if isinstance(module, SOFTAttention)
+        }
         assert products == {f'{name}_attention'}
 
 
@@ -118,7 +127,7 @@ class TestAsTimmTests:
         assert torch.equal(features, model.forward_features(x)) and len(maps) == len(model.feature_info) >= 3
         for info, m in zip(model.feature_info, maps):
             assert m.shape == (1, info['num_chs'], 64 // info['reduction'], 64 // info['reduction'])
-        last, = model.forward_intermediates(x, indices=1, output_fmt='NLC', intermediates_only=True)
+        (last,) = model.forward_intermediates(x, indices=1, output_fmt='NLC', intermediates_only=True)
         assert torch.equal(last, maps[-1].flatten(2).transpose(1, 2)) and torch.equal(last, features[:, 1:])
         assert model.prune_intermediate_layers([-2, 0]) == [len(maps) - 2, 0]
         found = model.forward_intermediates(x, indices=[len(maps) - 2, 0], intermediates_only=True)
@@ -127,8 +136,9 @@ class TestAsTimmTests:
 
     def test_symbolic_trace(self, name):
         extraction = pytest.importorskip('torchvision.models.feature_extraction')
-        options = dict(leaf_modules=timm.models.get_notrace_modules(),
-                       autowrap_functions=timm.models.get_notrace_functions())
+        options = dict(
+            leaf_modules=timm.models.get_notrace_modules(), autowrap_functions=timm.models.get_notrace_functions()
+        )
         model, x = small(name).eval(), image()
         nodes, _ = extraction.get_graph_node_names(model, tracer_kwargs=options)
         traced = extraction.create_feature_extractor(model, nodes[-1:], tracer_kwargs=options).eval()
@@ -137,7 +147,8 @@ class TestAsTimmTests:
     def test_layers(self, name):
         model = small(name)
         assert model.no_weight_decay() == {
-            key for key, _ in model.named_parameters() if key.endswith(('pos_embed', 'cls_token'))}
+            key for key, _ in model.named_parameters() if key.endswith(('pos_embed', 'cls_token'))
+        }
         optimizer = create_optimizer_v2(model, 'sgd', lr=1, weight_decay=0.1, layer_decay=0.5)
         rates = [group['lr_scale'] for group in optimizer.param_groups]
         depth = 1 + sum(model.backbone.arch.get('depths', [model.backbone.arch.get('depth', 0)]))
@@ -180,10 +191,13 @@ def test_published_files_load(published):
 def test_files_of_our_trainings_load(published, tmp_path):
     """mmengine's contain the history of the logged values."""
     _, model = published
-    path, history = str(tmp_path / 'epoch_1.pth'), dict(loss=HistoryBuffer([1.], [1]))
+    path, history = str(tmp_path / 'epoch_1.pth'), dict(loss=HistoryBuffer([1.0], [1]))
     trained = dict(
-        meta=dict(epoch=1), state_dict=model.state_dict(), optimizer={},
-        message_hub=dict(log_scalars=history, runtime_info={}, resumed_keys={}))
+        meta=dict(epoch=1),
+        state_dict=model.state_dict(),
+        optimizer={},
+        message_hub=dict(log_scalars=history, runtime_info={}, resumed_keys={}),
+    )
     torch.save(trained, path)
     by_overlay = timm.create_model('soft_norm_tiny', pretrained=True, pretrained_cfg_overlay=dict(file=path), **NANO)
     WholeCheckpointsHook().before_save_checkpoint(None, trained)

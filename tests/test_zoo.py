@@ -1,4 +1,5 @@
 """The published classifiers against the figures of the metafiles, and the command."""
+
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from mmsoft.utils.config import load_config
 ROOT = Path(__file__).parents[1]
 PUBLISHED = published_models(ROOT / 'model-index.yml')
 # The norm changes neither parameters nor, by more than a row sum, FLOPs.
-COUNTED = [name for name, model in PUBLISHED.items()
-           if 'FLOPs' in model and name.endswith('_in1k') and (name.startswith('sima') or '_plain' in name)]
+COUNTED = [
+    name
+    for name, model in PUBLISHED.items()
+    if 'FLOPs' in model and name.endswith('_in1k') and (name.startswith('sima') or '_plain' in name)
+]
 
 
 # To trace many equal blocks takes most of the time.
@@ -19,7 +23,8 @@ LONG = ('soft_medium_plain_in1k', 'soft_large_plain_in1k', 'soft_huge_plain_in1k
 
 
 @pytest.mark.parametrize(
-    'name', [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in COUNTED])
+    'name', [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in COUNTED]
+)
 def test_published_figures(name):
     published, size = PUBLISHED[name], measure(load_config(str(ROOT / f'configs/{name}.py')))
     assert size.flops == pytest.approx(published['FLOPs'], rel=0.08)
@@ -80,13 +85,16 @@ def test_scores_of_the_documentation_are_those_of_the_metafiles():
     assert score_tables(PUBLISHED) in (ROOT / 'docs/zoo.md').read_text()
 
 
-@pytest.mark.parametrize('args, code, lines, err', [
-    (['tiny_plain', '--shape', '64', '64'], 0, 3, 'soft_tiny_plain_in1k'),
-    (['cvt_13_in1k', 'sima_deit', '--no-flops'], 0, 6, 'sima_cvt_13_in1k'),
-    (['resnet'], 2, 0, 'No config is called resnet'),
-    (['tiny', '--shape', '8', '64'], 2, 0, '--shape needs at least 32'),
-    (['soft_tiny_1x', '--scores'], 0, 4, ''),
-])
+@pytest.mark.parametrize(
+    'args, code, lines, err',
+    [
+        (['tiny_plain', '--shape', '64', '64'], 0, 3, 'soft_tiny_plain_in1k'),
+        (['cvt_13_in1k', 'sima_deit', '--no-flops'], 0, 6, 'sima_cvt_13_in1k'),
+        (['resnet'], 2, 0, 'No config is called resnet'),
+        (['tiny', '--shape', '8', '64'], 2, 0, '--shape needs at least 32'),
+        (['soft_tiny_1x', '--scores'], 0, 4, ''),
+    ],
+)
 def test_command(capsys, args, code, lines, err):
     if code:
         with pytest.raises(UsageError, match=err):

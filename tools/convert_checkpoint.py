@@ -1,4 +1,5 @@
 """Rewrites a checkpoint of SOFT or SimA under our names, or under the published ones; .safetensors in or out."""
+
 import argparse
 import sys
 
@@ -7,6 +8,7 @@ from mmsoft.apis.cli import command_line
 
 def main() -> None:
     from mmsoft.checkpoint import convert_checkpoint
+
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')

@@ -1,4 +1,5 @@
 """Exports a classifier, segmenter or detector whole, to ONNX or as a program of torch.export."""
+
 import argparse
 import sys
 
@@ -7,6 +8,7 @@ from mmsoft.apis.cli import command_line
 
 def main() -> None:
     from mmsoft.apis import export
+
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('config', help='config file')

@@ -1,4 +1,5 @@
 """Predicts what is in images, and draws it: boxes, masks, semantic segmentation or classes."""
+
 import argparse
 import signal
 import sys
@@ -8,6 +9,7 @@ from mmsoft.apis.cli import command_line
 
 def main() -> bool:
     from mmsoft.apis import predict
+
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('config', help='config file')

@@ -2,6 +2,7 @@
 
 After an interruption the same command continues.
 """
+
 import argparse
 import sys
 
@@ -10,6 +11,7 @@ from mmsoft.apis.cli import command_line
 
 def main() -> None:
     from mmsoft.apis import showcase
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file, such as configs/retinanet_soft_nano_shapes.py')
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and the image (default: work_dirs/CONFIG)')

@@ -1,4 +1,5 @@
 """Evaluates a detector, segmenter or classifier, whichever the config describes."""
+
 import sys
 
 from mmsoft.apis.cli import command_line, parse_run, run_parser
@@ -6,6 +7,7 @@ from mmsoft.apis.cli import command_line, parse_run, run_parser
 
 def main() -> None:
     from mmsoft.apis import test
+
     parser = run_parser(__doc__, demo_data='test on the synthetic shapes data set in data/shapes, as trained')
     add = parser.add_argument
     add('checkpoint', help='checkpoint file')
@@ -13,10 +15,19 @@ def main() -> None:
     add('--show', action='store_true', help='show predictions in a window')
     add('--show-dir', help='save images of predictions to this folder; for detection it lies in WORK_DIR/TIMESTAMP')
     add('--wait-time', type=float, default=2, help='seconds for which the window shows an image')
-    add('--tta', action='store_true', help='merge predictions over several versions of each image (test-time '
-        'augmentation): the tta_pipeline of the config, or a horizontal flip')
-    add('--without-attention', type=int, nargs='*', metavar='STAGE', help='set the attention of these stages to zero, '
-        'counted from 0, or of all: shows what attention is worth')
+    add(
+        '--tta',
+        action='store_true',
+        help='merge predictions over several versions of each image (test-time '
+        'augmentation): the tta_pipeline of the config, or a horizontal flip',
+    )
+    add(
+        '--without-attention',
+        type=int,
+        nargs='*',
+        metavar='STAGE',
+        help='set the attention of these stages to zero, counted from 0, or of all: shows what attention is worth',
+    )
     test(**parse_run(parser))
 
 

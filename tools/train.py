@@ -1,4 +1,5 @@
 """Trains a detector, segmenter or classifier, whichever the config describes."""
+
 import sys
 
 from mmsoft.apis.cli import command_line, parse_run, run_parser
@@ -6,14 +7,26 @@ from mmsoft.apis.cli import command_line, parse_run, run_parser
 
 def main() -> None:
     from mmsoft.apis import train
-    parser = run_parser(__doc__, demo_data='train on the synthetic shapes data set in data/shapes: 128 small scenes, 2 '
-                        'epochs, on a CPU; for more, --cfg-options train_cfg.max_epochs=N (or max_iters=N)')
+
+    parser = run_parser(
+        __doc__,
+        demo_data='train on the synthetic shapes data set in data/shapes: 128 small scenes, 2 '
+        'epochs, on a CPU; for more, --cfg-options train_cfg.max_epochs=N (or max_iters=N)',
+    )
     add = parser.add_argument
     add('--amp', action='store_true', help='train in half precision (bfloat16 where there is one)')
-    add('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size, from '
-        'auto_scale_lr.base_batch_size of the config')
-    add('--resume', nargs='?', const='auto', metavar='CHECKPOINT', help='resume from a checkpoint, by default the '
-        'latest in the work directory if there is one')
+    add(
+        '--auto-scale-lr',
+        action='store_true',
+        help='scale the learning rate with the batch size, from auto_scale_lr.base_batch_size of the config',
+    )
+    add(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='CHECKPOINT',
+        help='resume from a checkpoint, by default the latest in the work directory if there is one',
+    )
     add('--from-scratch', action='store_true', help='start from random instead of pretrained weights')
     train(**parse_run(parser))
 

@@ -1,4 +1,5 @@
 """Draws what a network sees: its features, and the kernels of SOFT's bottleneck tokens."""
+
 import argparse
 import sys
 
@@ -7,6 +8,7 @@ from mmsoft.apis.cli import command_line
 
 def main() -> bool:
     from mmsoft.apis import visualize
+
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('config', help='config file')
@@ -14,8 +16,13 @@ def main() -> bool:
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for a sheet of each image; nothing there is overwritten')
     add('--device', help='cpu, cuda:0, … (default: the best there is)')
-    add('--stages', type=int, nargs='+', metavar='N', help='stages, or blocks of a backbone of one stride, from 0 '
-        '(default: all stages, or four blocks)')
+    add(
+        '--stages',
+        type=int,
+        nargs='+',
+        metavar='N',
+        help='stages, or blocks of a backbone of one stride, from 0 (default: all stages, or four blocks)',
+    )
     return bool(visualize(**vars(parser.parse_args())))
 
 

@@ -3,6 +3,7 @@
 ``rows`` and ``networks`` say what is trained, ``recipe`` makes a config of it, ``training`` trains and scores one
 network, and ``store`` keeps the results and makes the tables of the pages.
 """
+
 import argparse
 import json
 import os
@@ -23,9 +24,15 @@ from .store import Store
 from .training import RESULT
 
 
-def evidence(names: Sequence[str] = (), work_dir: str = 'work_dirs/evidence', seeds: Sequence[int] = (0, ),
-             jobs: int = 1, iterations: Optional[int] = None, publish: bool = False,
-             docs: Path = ROOT / 'docs') -> None:
+def evidence(
+    names: Sequence[str] = (),
+    work_dir: str = 'work_dirs/evidence',
+    seeds: Sequence[int] = (0,),
+    jobs: int = 1,
+    iterations: Optional[int] = None,
+    publish: bool = False,
+    docs: Path = ROOT / 'docs',
+) -> None:
     """Trains and scores rows, and prints their table.
 
     What is done stays done, and what was interrupted goes on from its last checkpoint. To train a network again, delete
@@ -71,16 +78,20 @@ def train_all(lengths: dict[Run, int], root: str, work_dir: Path, jobs: int) -> 
         work_dir: Folder of the trainings' folders.
         jobs: Number of processes.
     """
-    env = dict(os.environ, OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // jobs)),
-               PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]))
+    env = dict(
+        os.environ,
+        OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // jobs)),
+        PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]),
+    )
 
     def train(run: Run) -> None:
         folder = work_dir / run.name
         folder.mkdir(parents=True, exist_ok=True)
         arguments = [run.method, run.backbone, str(run.seed), root, str(folder), str(lengths[run])]
         with open(folder / 'log.txt', 'a') as log:
-            subprocess.run([sys.executable, '-m', 'benchmarks.evidence.training', *arguments], env=env, stdout=log,
-                           stderr=log)
+            subprocess.run(
+                [sys.executable, '-m', 'benchmarks.evidence.training', *arguments], env=env, stdout=log, stderr=log
+            )
         print(f'{run.name} {"is done" if _result(work_dir, run).is_file() else "failed"}', flush=True)
 
     todo = [run for run in lengths if not _result(work_dir, run).is_file()]
@@ -103,7 +114,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description='Trains small networks of every method and architecture on the synthetic shapes data set, beside '
         'backbones of the OpenMMLab libraries, and scores them with and without their attention.',
-        epilog='Interrupted, the same command goes on.')
+        epilog='Interrupted, the same command goes on.',
+    )
     add = parser.add_argument
     add('names', nargs='*', metavar='ROW', help='only these rows')
     add('--list', action='store_true', help='print the rows and stop')

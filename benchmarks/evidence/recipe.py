@@ -1,4 +1,5 @@
 """From a run to a config: a method at a quarter of its width, with a small backbone, on the synthetic shapes."""
+
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,8 +16,12 @@ from .rows import METHODS, SHAPES, Run
 
 NARROWER = 4
 SCORES = {
-    'mmdet': {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP_50': 'mask AP50',
-              'coco/segm_mAP': 'mask AP'},
+    'mmdet': {
+        'coco/bbox_mAP_50': 'box AP50',
+        'coco/bbox_mAP': 'box AP',
+        'coco/segm_mAP_50': 'mask AP50',
+        'coco/segm_mAP': 'mask AP',
+    },
     'mmseg': {'mIoU': 'mIoU'},
     'mmpretrain': {'accuracy/top1': 'top-1'},
 }
@@ -40,11 +45,18 @@ def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = 
     zoo.merge_from_dict({f'model.{key}': value for key, value in method.options.items()})
     scope = zoo.default_scope
     model = _MODELS[scope](zoo.model.to_dict(), _network(run, work_dir))
-    return Config(dict(
-        _data(scope, method.batch_size, root, with_masks='mask_head' in model.get('roi_head', ())),
-        **_training(method.lr, iterations or method.iterations, run.seed),
-        **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
-        model=model, work_dir=work_dir, resume=True, load_from=None, log_level='WARNING'))
+    return Config(
+        dict(
+            _data(scope, method.batch_size, root, with_masks='mask_head' in model.get('roi_head', ())),
+            **_training(method.lr, iterations or method.iterations, run.seed),
+            **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
+            model=model,
+            work_dir=work_dir,
+            resume=True,
+            load_from=None,
+            log_level='WARNING',
+        )
+    )
 
 
 def _network(run: Run, work_dir: str) -> Network:
@@ -58,8 +70,11 @@ def _network(run: Run, work_dir: str) -> Network:
 
 def _narrow(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a model with fewer channels."""
-    wide = {key: value for key, value in part.items() if key.endswith(('channels', 'channel')) and
-            isinstance(value, int) and value >= 64}
+    wide = {
+        key: value
+        for key, value in part.items()
+        if key.endswith(('channels', 'channel')) and isinstance(value, int) and value >= 64
+    }
     return dict(part, **{key: value // NARROWER for key, value in wide.items()})
 
 
@@ -79,7 +94,7 @@ def _detector(model: dict[str, Any], network: Network) -> dict[str, Any]:
 
 def _segmenter(model: dict[str, Any], network: Network) -> dict[str, Any]:
     model = with_counts(map_dicts(model, _narrow), len(CLASSES + STUFF))
-    size = (SHAPES['size'], ) * 2
+    size = (SHAPES['size'],) * 2
     model['data_preprocessor'].update(size=size, test_cfg=dict(size=size))
     model['decode_head'].update(in_channels=list(network.channels), channels=64, norm_cfg=dict(type='BN'))
     return dict(model, backbone=network.dense, auxiliary_head=None)
@@ -92,7 +107,8 @@ def _classifier(model: dict[str, Any], network: Network) -> dict[str, Any]:
         data_preprocessor=dict(preprocessor, num_classes=len(CLASSES)),
         backbone={**network.dense, **network.classifier},
         neck=dict(type='GlobalAveragePooling') if network.pooled else None,
-        head=dict(model['head'], num_classes=len(CLASSES), in_channels=network.channels[-1]))
+        head=dict(model['head'], num_classes=len(CLASSES), in_channels=network.channels[-1]),
+    )
 
 
 _MODELS = dict(mmdet=_detector, mmseg=_segmenter, mmpretrain=_classifier)
@@ -102,18 +118,23 @@ def _pipeline(scope: str, with_masks: bool, *changes: dict[str, Any]) -> list[di
     loading, packing = dict(
         mmdet=([dict(type='LoadAnnotations', with_bbox=True, with_mask=with_masks)], 'PackDetInputs'),
         mmseg=([dict(type='LoadAnnotations')], 'PackSegInputs'),
-        mmpretrain=([], 'PackInputs'))[scope]
+        mmpretrain=([], 'PackInputs'),
+    )[scope]
     return [dict(type='LoadImageFromFile'), *loading, *changes, dict(type=packing)]
 
 
 def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> dict[str, Any]:
     """Loaders of the training and the held-out images, and how these are scored."""
     evaluator = dict(
-        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][:1 + with_masks]),
+        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][: 1 + with_masks]),
         mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
-        mmpretrain=dict(type='Accuracy'))[scope]
-    loader = dict(batch_size=batch_size, num_workers=0, collate_fn=dict(
-        type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate'))
+        mmpretrain=dict(type='Accuracy'),
+    )[scope]
+    loader = dict(
+        batch_size=batch_size,
+        num_workers=0,
+        collate_fn=dict(type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate'),
+    )
     train, val = (dict(shapes_dataset(scope, root, split), test_mode=split == 'val') for split in ('train', 'val'))
     train['pipeline'] = _pipeline(scope, with_masks, dict(type='RandomFlip', prob=0.5))
     same_size = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]  # whose keys are expected
@@ -136,11 +157,12 @@ def _training(lr: float, iterations: int, seed: int) -> dict[str, Any]:
         optim_wrapper=dict(optimizer=dict(type='AdamW', lr=lr, weight_decay=0.05), clip_grad=dict(max_norm=5)),
         param_scheduler=[
             dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=max(1, iterations // 10)),
-            dict(type='CosineAnnealingLR', T_max=iterations, eta_min=lr / 100, by_epoch=False)
+            dict(type='CosineAnnealingLR', T_max=iterations, eta_min=lr / 100, by_epoch=False),
         ],
         default_hooks=dict(
             logger=dict(type='LoggerHook', interval=min(10, iterations), log_metric_by_epoch=False),
-            checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=min(50, iterations // 2),
-                            max_keep_ckpts=1)),
+            checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=min(50, iterations // 2), max_keep_ckpts=1),
+        ),
         log_processor=dict(by_epoch=False, window_size=10),
-        randomness=dict(seed=seed))
+        randomness=dict(seed=seed),
+    )

@@ -1,4 +1,5 @@
 """What is trained: methods, and rows of a method, our network and one to compare it with."""
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -66,18 +67,29 @@ class Row(NamedTuple):
 
 
 _BOXES = {
-    'rpn_head.anchor_generator.scales': [4], 'train_cfg.rpn_proposal': dict(nms_pre=400, max_per_img=100),
-    'test_cfg.rpn': dict(nms_pre=200, max_per_img=50), 'roi_head.bbox_roi_extractor.finest_scale': 28}
+    'rpn_head.anchor_generator.scales': [4],
+    'train_cfg.rpn_proposal': dict(nms_pre=400, max_per_img=100),
+    'test_cfg.rpn': dict(nms_pre=200, max_per_img=50),
+    'roi_head.bbox_roi_extractor.finest_scale': 28,
+}
 _MASKS = {**_BOXES, 'roi_head.mask_head.num_convs': 2, 'roi_head.mask_roi_extractor.finest_scale': 28}
 _MASK_RCNN = {**_MASKS, 'train_cfg.rcnn.sampler.num': 32}
 _CASCADE = {**_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}}
-_SPARSE = {'rpn_head.num_proposals': 20, 'roi_head.num_stages': 3, 'roi_head.bbox_roi_extractor.finest_scale': 28,
-           'test_cfg.rcnn.max_per_img': 20}
+_SPARSE = {
+    'rpn_head.num_proposals': 20,
+    'roi_head.num_stages': 3,
+    'roi_head.bbox_roi_extractor.finest_scale': 28,
+    'test_cfg.rcnn.max_per_img': 20,
+}
 _ONE_STAGE = {'neck.num_outs': 4, 'test_cfg.nms_pre': 300, 'bbox_head.stacked_convs': 2}
 _CENTRES = {**_ONE_STAGE, 'bbox_head.anchor_generator': dict(octave_base_scale=4, strides=[8, 16, 32, 64])}
 _RETINANET = {
-    **_ONE_STAGE, 'bbox_head.norm_cfg': dict(type='GN', num_groups=16), 'bbox_head.anchor_generator': dict(
-        octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64])}
+    **_ONE_STAGE,
+    'bbox_head.norm_cfg': dict(type='GN', num_groups=16),
+    'bbox_head.anchor_generator': dict(
+        octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64]
+    ),
+}
 
 METHODS = dict(
     retinanet=Method('RetinaNet', 'retinanet_soft_tiny_1x', 900, _RETINANET, batch_size=4),
@@ -90,20 +102,36 @@ METHODS = dict(
     classifier=Method('classifier', 'soft_tiny_in1k', 250, batch_size=32, lr=1e-3, kind='classifiers'),
 )
 _TUNED = ('retinanet', 'mask_rcnn', 'upernet')  # for an epoch, from a classifier of a quarter of the pixels
-METHODS.update({f'{name}_short': METHODS[name]._replace(iterations=METHODS[name].iterations // 2)
-                for name in ('retinanet', 'mask_rcnn')})
-METHODS.update({
-    f'tuned_{name}': METHODS[name]._replace(
-        title=f'{METHODS[name].title}, one epoch', iterations=SHAPES['train'] // 8, batch_size=8, lr=1e-3,
-        pretrained='classifier') for name in _TUNED})
+METHODS.update(
+    {
+        f'{name}_short': METHODS[name]._replace(iterations=METHODS[name].iterations // 2)
+        for name in ('retinanet', 'mask_rcnn')
+    }
+)
+METHODS.update(
+    {
+        f'tuned_{name}': METHODS[name]._replace(
+            title=f'{METHODS[name].title}, one epoch',
+            iterations=SHAPES['train'] // 8,
+            batch_size=8,
+            lr=1e-3,
+            pretrained='classifier',
+        )
+        for name in _TUNED
+    }
+)
 _PLAIN = dict(sima_xcit_p16='xcit_p16', sima_xcit_p8='xcit_p8', sima_deit='deit')
 ROWS: dict[str, Row] = {
-    **{method: Row(method, 'soft_norm', 'pvt') for method in (
-        'mask_rcnn', 'retinanet', 'upernet', 'sparse_rcnn', 'cascade_mask_rcnn', 'atss', 'gfl')},
+    **{
+        method: Row(method, 'soft_norm', 'pvt')
+        for method in ('mask_rcnn', 'retinanet', 'upernet', 'sparse_rcnn', 'cascade_mask_rcnn', 'atss', 'gfl')
+    },
     'soft': Row('retinanet', 'soft', 'pvt'),
     **{ours: Row('retinanet_short', ours, theirs) for ours, theirs in dict(_PLAIN, sima_cvt='pvt_3').items()},
-    **{f'classify_{ours}': Row('classifier', ours, theirs) for ours, theirs in dict(
-        soft='resnet_24', soft_norm='resnet_24', **_PLAIN, sima_cvt='resnet_20').items()},
+    **{
+        f'classify_{ours}': Row('classifier', ours, theirs)
+        for ours, theirs in dict(soft='resnet_24', soft_norm='resnet_24', **_PLAIN, sima_cvt='resnet_20').items()
+    },
     **{f'classify_{ours}': Row('classifier', ours) for ours in COMPARED},
     **{f'tuned_{name}_{ours}': Row(f'tuned_{name}', ours) for name in _TUNED for ours in ('soft', 'soft_norm')},
     **{f'mask_rcnn_{ours}': Row('mask_rcnn_short', ours) for ours in ('sima_xcit_p16', 'xcit_p16')},

@@ -3,6 +3,7 @@
 A page holds ``<!-- evidence NAME … -->`` and ``<!-- end -->`` around each table. A name is a row, or a part of
 :data:`PARTS`. Everything else on the page is written by hand.
 """
+
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -27,12 +28,13 @@ PARTS = [*KINDS, *(f'{kind}_compared' for kind in KINDS)]
 MARKED = re.compile(r'(<!-- evidence ([\w ]+) -->\n).*?(<!-- end -->)', re.S)
 
 
-CHANCE = {'box AP50': .04, 'box AP': .04, 'mask AP50': .04, 'mask AP': .04, 'mIoU': .02, 'top-1': .17}
+CHANCE = {'box AP50': 0.04, 'box AP': 0.04, 'mask AP50': 0.04, 'mask AP': 0.04, 'mIoU': 0.02, 'top-1': 0.17}
 """Scores of guesses: true boxes and masks with random classes; the best single class everywhere; one class for all."""
 
 
 class Store(NamedTuple):
     """Records of runs."""
+
     records: Sequence[Record] = ()
 
     @classmethod
@@ -66,15 +68,24 @@ class Store(NamedTuple):
         rows = {}
         for name in names:
             kind, _, compared = name.partition('_')
-            rows.update({name: ROWS[name]} if name in ROWS else {
-                key: row for key, row in ROWS.items()
-                if METHODS[row.method].kind == kind and bool(compared) == (row.theirs is None)})
+            rows.update(
+                {name: ROWS[name]}
+                if name in ROWS
+                else {
+                    key: row
+                    for key, row in ROWS.items()
+                    if METHODS[row.method].kind == kind and bool(compared) == (row.theirs is None)
+                }
+            )
         return self.table(rows)
 
     def of(self, row: Row) -> list[list[Record]]:
         """For each network of a row, ours first, its records with all seeds."""
-        return [[one for one in self.records if (one['method'], one['backbone']) == (row.method, network)]
-                for network in row[1:] if network]
+        return [
+            [one for one in self.records if (one['method'], one['backbone']) == (row.method, network)]
+            for network in row[1:]
+            if network
+        ]
 
     def table(self, rows: dict[str, Row]) -> str:
         """Markdown of the rows that have results, a table for each kind of method."""
@@ -83,8 +94,17 @@ class Store(NamedTuple):
             chosen = {name: row for name, row in rows.items() if METHODS[row.method].kind == kind and any(self.of(row))}
             if chosen:
                 theirs = any(row.theirs for row in chosen.values())
-                header = ['row', 'method', 'ours', *['theirs'] * theirs, 'parameters, M', 'iterations', 'seeds',
-                          *scores, f'without attention, {scores[0]}']
+                header = [
+                    'row',
+                    'method',
+                    'ours',
+                    *['theirs'] * theirs,
+                    'parameters, M',
+                    'iterations',
+                    'seeds',
+                    *scores,
+                    f'without attention, {scores[0]}',
+                ]
                 lines = [self._line(name, row, scores, theirs) for name, row in chosen.items()]
                 guessed = [f'{CHANCE[score]:.2f}' for score in scores]
                 lines.append(['', '*chance*', *[''] * (len(header) - len(scores) - 3), *guessed, ''])
@@ -100,11 +120,15 @@ class Store(NamedTuple):
             return ' / '.join(_spread((figure(one) for one in records), digits) for records in found)
 
         return [
-            f'`{name}`', METHODS[row.method].title, *(NETWORKS[network].title for network in row[1:] if network),
-            *[''] * (theirs and not row.theirs), cell(lambda one: one['parameters'] / 1e6, 1),
-            str(first[0]['iterations']), str(len(first)),
+            f'`{name}`',
+            METHODS[row.method].title,
+            *(NETWORKS[network].title for network in row[1:] if network),
+            *[''] * (theirs and not row.theirs),
+            cell(lambda one: one['parameters'] / 1e6, 1),
+            str(first[0]['iterations']),
+            str(len(first)),
             *(cell(lambda one: one['scores'].get(score), 3) if score in first[0]['scores'] else '' for score in scores),
-            _spread(((one['without_attention'] or {}).get(scores[0]) for one in found[0]), 3)
+            _spread(((one['without_attention'] or {}).get(scores[0]) for one in found[0]), 3),
         ]
 
 

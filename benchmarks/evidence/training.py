@@ -1,7 +1,8 @@
 """Trains one network, or goes on where it was stopped, and writes its scores with and without attention.
 
-    python -m benchmarks.evidence.training METHOD NETWORK SEED SHAPES WORK_DIR ITERATIONS
+python -m benchmarks.evidence.training METHOD NETWORK SEED SHAPES WORK_DIR ITERATIONS
 """
+
 import json
 import os
 import sys
@@ -44,11 +45,21 @@ def train(run: Run, root: str, work_dir: str, iterations: int) -> None:
     with without_attention(runner.model.backbone) as switched_off:
         control = scores() if switched_off else None
     result = dict(
-        run._asdict(), commit=commit(), scores=whole, without_attention=control, iterations=iterations,
+        run._asdict(),
+        commit=commit(),
+        scores=whole,
+        without_attention=control,
+        iterations=iterations,
         parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
-        settings=dict(config=method.config, batch_size=method.batch_size, lr=method.lr, pretrained=method.pretrained,
-                      shapes=SHAPES),
-        versions={name: import_module(name).__version__ for name in LIBRARIES})
+        settings=dict(
+            config=method.config,
+            batch_size=method.batch_size,
+            lr=method.lr,
+            pretrained=method.pretrained,
+            shapes=SHAPES,
+        ),
+        versions={name: import_module(name).__version__ for name in LIBRARIES},
+    )
     with atomic_write(Path(work_dir, RESULT)) as file:
         file.write(json.dumps(result, indent=1).encode())
 

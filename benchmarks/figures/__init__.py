@@ -1,4 +1,5 @@
 """Figures of the papers, drawn again, each an image and its CSV table: ``python -m benchmarks.figures``."""
+
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,10 +49,20 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add = parser.add_argument
     add('names', nargs='*', metavar='FIGURE', help=f'from {", ".join(FIGURES)} (default: all)')
     add('--images', type=Path, metavar='FOLDER', help='images to look at (default: scenes of the synthetic shapes)')
-    add('--network', nargs=3, action='append', default=[], metavar=('NAME', 'CONFIG', 'CHECKPOINT'),
-        help=f'weights of {", ".join(NETWORKS)}, and their config (default: random weights)')
-    add('--out-dir', type=Path, default=Path('work_dirs/figures'), help='figures in it are replaced '
-        '(default: %(default)s)')
+    add(
+        '--network',
+        nargs=3,
+        action='append',
+        default=[],
+        metavar=('NAME', 'CONFIG', 'CHECKPOINT'),
+        help=f'weights of {", ".join(NETWORKS)}, and their config (default: random weights)',
+    )
+    add(
+        '--out-dir',
+        type=Path,
+        default=Path('work_dirs/figures'),
+        help='figures in it are replaced (default: %(default)s)',
+    )
     given = parser.parse_args(arguments)
     inputs = Inputs(given.images, {name: tuple(files) for name, *files in given.network})
     make_figures(given.names, given.out_dir, inputs)

@@ -1,4 +1,5 @@
 """``python -m benchmarks.figures``."""
+
 from mmsoft.apis.cli import command_line
 
 from . import main

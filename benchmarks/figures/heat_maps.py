@@ -1,4 +1,5 @@
 """Where on the map SOFT's bottleneck tokens look (after 2110.11945, Fig. 3)."""
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,9 +25,12 @@ def measure(inputs: Inputs) -> pd.DataFrame:
             height, width = kernel.shape[2:]
             query = [min(int(share * extent), extent - 1) for share, extent in zip(image.focus[::-1], (height, width))]
             token = kernel[:, :, query[0], query[1]].mean(0).argmax()
-            rows += [dict(image=image.name, network=name, head=head + 1, row=row, column=column, weight=weight)
-                     for head, map_ in enumerate(kernel[:HEADS, token].tolist())
-                     for row, line in enumerate(map_) for column, weight in enumerate(line)]
+            rows += [
+                dict(image=image.name, network=name, head=head + 1, row=row, column=column, weight=weight)
+                for head, map_ in enumerate(kernel[:HEADS, token].tolist())
+                for row, line in enumerate(map_)
+                for column, weight in enumerate(line)
+            ]
     return pd.DataFrame(rows)
 
 

@@ -1,4 +1,5 @@
 """What figures have in common: images, networks with their weights, colours and panels."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -22,13 +23,16 @@ from ..common import be_quiet
 BLACK, ORANGE, GREEN, BLUE, RED = '#000000', '#E69F00', '#009E73', '#0072B2', '#D55E00'
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
-NETWORKS = {name: dict(type='mmsoft.SOFT', arch='tiny', attention_norm=norm)
-            for name, norm in (('soft', False), ('soft_norm', True))}
+NETWORKS = {
+    name: dict(type='mmsoft.SOFT', arch='tiny', attention_norm=norm)
+    for name, norm in (('soft', False), ('soft_norm', True))
+}
 """Backbones that figures look into, with random weights unless others are given."""
 
 
 class Image(NamedTuple):
     """A square image: its name, RGB pixels (S, S, 3) of uint8, and column and row, from 0 to 1, of what to look at."""
+
     name: str
     pixels: np.ndarray
     focus: tuple[float, float] = (0.5, 0.5)
@@ -46,6 +50,7 @@ class Inputs(NamedTuple):
         folder: Of images; None for generated scenes.
         networks: By keys of :data:`NETWORKS`, a config and a checkpoint of it.
     """
+
     folder: Optional[Path] = None
     networks: dict[str, tuple[str, str]] = {}
 
@@ -98,8 +103,9 @@ def _read(path: Path, side: int) -> Image:
         raise UsageError(f'{path} is not an image that can be read; move it away.') from error
 
 
-def new_figure(rows: int, columns: int, width: float, height: float, title: str,
-               **options) -> tuple[Figure, np.ndarray]:
+def new_figure(
+    rows: int, columns: int, width: float, height: float, title: str, **options
+) -> tuple[Figure, np.ndarray]:
     """A figure and its panels, of shape (rows, columns); a panel's width and height are in inches."""
     figure = Figure(figsize=(columns * width, rows * height), layout='constrained')
     figure.suptitle(title, fontsize=11)

@@ -1,4 +1,5 @@
 """Memory against sequence length, for the attentions that SOFT compares (2110.11945, Fig. 1, right)."""
+
 import numpy as np
 import pandas as pd
 import torch
@@ -57,22 +58,32 @@ def kept_bytes(attention: str, ratio: int, depth: int) -> int:
 
 def measure(inputs: Inputs) -> pd.DataFrame:
     """``bytes`` by ``attention`` and ``tokens``."""
-    return pd.DataFrame([dict(attention=attention, tokens=(TOKENS * ratio)**2,
-                              bytes=kept_bytes(attention, ratio, DEPTH))
-                         for attention in ATTENTIONS for ratio in RATIOS])
+    return pd.DataFrame(
+        [
+            dict(attention=attention, tokens=(TOKENS * ratio) ** 2, bytes=kept_bytes(attention, ratio, DEPTH))
+            for attention in ATTENTIONS
+            for ratio in RATIOS
+        ]
+    )
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
     """A line an attention."""
-    figure, ((panel, ), ) = new_figure(1, 1, 7, 5.5, TITLE)
+    figure, ((panel,),) = new_figure(1, 1, 7, 5.5, TITLE)
     for attention, rows in table.groupby('attention', sort=False):
         _, colour, style = ATTENTIONS[attention]
         longer = rows[rows.tokens >= rows.tokens.median()]
         growth = np.polyfit(np.log(longer.tokens), np.log(longer.bytes), 1)[0]
         label = f'{attention} (n$^{{{growth:.1f}}}$)'
         panel.plot(rows.tokens, rows.bytes / 1e9, style, color=colour, label=label, markersize=5)
-    plain(panel, xlabel=f'tokens n ({DEPTH} blocks, {DIMS} channels, {HEADS} heads, 49 bottleneck tokens, float32)',
-          ylabel='GB for one sequence', xscale='log', yscale='log', ticks=sorted(table.tokens.unique()))
+    plain(
+        panel,
+        xlabel=f'tokens n ({DEPTH} blocks, {DIMS} channels, {HEADS} heads, 49 bottleneck tokens, float32)',
+        ylabel='GB for one sequence',
+        xscale='log',
+        yscale='log',
+        ticks=sorted(table.tokens.unique()),
+    )
     panel.yaxis.set_major_formatter('{x:g}')
     panel.legend(frameon=False, fontsize=9)
     return figure

@@ -10,8 +10,10 @@ from .inputs import BLUE, GREEN, RED, Inputs, new_figure, plain
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
 NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
-MEASURES = dict(residual=r'$\Vert A A_k A - A \Vert_2 \;/\; \Vert A \Vert_2$',
-                distance=r'$\Vert A_k - A^{-1} \Vert_2 \;/\; \Vert A^{-1} \Vert_2$')
+MEASURES = dict(
+    residual=r'$\Vert A A_k A - A \Vert_2 \;/\; \Vert A \Vert_2$',
+    distance=r'$\Vert A_k - A^{-1} \Vert_2 \;/\; \Vert A^{-1} \Vert_2$',
+)
 SIDE, IMAGES, STEPS, USED = 224, 8, 30, 20
 
 
@@ -29,10 +31,12 @@ def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> tuple[Tens
         tuple[Tensor, Tensor]: Each of shape (h, steps + 1).
     """
     eigenvalues = eigenvalues.clamp(min=torch.finfo(eigenvalues.dtype).eps).unsqueeze(1)
-    powers = 2**torch.arange(steps + 1, dtype=eigenvalues.dtype).unsqueeze(1)
-    missing = (1 - alpha.unsqueeze(1) * eigenvalues.square()).abs()**powers
-    return ((eigenvalues * missing).amax(-1) / eigenvalues.amax(-1),
-            (missing / eigenvalues).amax(-1) * eigenvalues.amin(-1))
+    powers = 2 ** torch.arange(steps + 1, dtype=eigenvalues.dtype).unsqueeze(1)
+    missing = (1 - alpha.unsqueeze(1) * eigenvalues.square()).abs() ** powers
+    return (
+        (eigenvalues * missing).amax(-1) / eigenvalues.amax(-1),
+        (missing / eigenvalues).amax(-1) * eigenvalues.amin(-1),
+    )
 
 
 def measure(inputs: Inputs) -> pd.DataFrame:
@@ -43,8 +47,11 @@ def measure(inputs: Inputs) -> pd.DataFrame:
         for image in inputs.images(SIDE, IMAGES):
             for seen in bottlenecks(network, image.tensor().double()):
                 for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(seen.matrix), seen.alpha)):
-                    rows += [dict(network=name, stage=seen.stage, measure=kind, step=step, value=value)
-                             for curve in curves.tolist() for step, value in enumerate(curve)]
+                    rows += [
+                        dict(network=name, stage=seen.stage, measure=kind, step=step, value=value)
+                        for curve in curves.tolist()
+                        for step, value in enumerate(curve)
+                    ]
     groups = pd.DataFrame(rows).groupby(['network', 'stage', 'measure', 'step'], sort=False).value
     return groups.agg(['mean', 'min', 'max']).assign(matrices=groups.size()).reset_index()
 

@@ -31,11 +31,16 @@ def norms(matrix: Tensor, alpha: Tensor) -> dict[str, dict[str, Tensor]]:
     least = matrix.size(-1) * torch.finfo(matrix.dtype).eps * eigenvalues[:, -1:]
     scale = matrix.sum(-1, keepdim=True).rsqrt()
     vectors = scale * vectors
-    inverses = dict(exact=torch.where(eigenvalues > least, 1 / eigenvalues, 0.),
-                    newton=newton_filter(eigenvalues.clamp(min=0), alpha))
-    return {name: dict(plain=gain.amax(-1),
-                       normalised=torch.linalg.eigvalsh(vectors * gain.unsqueeze(-2) @ vectors.mT).amax(-1))
-            for name, gain in inverses.items()}
+    inverses = dict(
+        exact=torch.where(eigenvalues > least, 1 / eigenvalues, 0.0),
+        newton=newton_filter(eigenvalues.clamp(min=0), alpha),
+    )
+    return {
+        name: dict(
+            plain=gain.amax(-1), normalised=torch.linalg.eigvalsh(vectors * gain.unsqueeze(-2) @ vectors.mT).amax(-1)
+        )
+        for name, gain in inverses.items()
+    }
 
 
 def measure(inputs: Inputs) -> pd.DataFrame:
@@ -44,23 +49,33 @@ def measure(inputs: Inputs) -> pd.DataFrame:
     for side in SIDES:
         for image in inputs.images(side, IMAGES):
             last = [one for one in bottlenecks(network, image.tensor().double()) if one.stage == STAGE][-1]
-            rows += [dict(m=last.matrix.size(-1), image=image.name, index=head, inverse=inverse, kind=kind, value=value)
-                     for inverse, kinds in norms(last.matrix, last.alpha).items()
-                     for kind, values in kinds.items() for head, value in enumerate(values.tolist())]
+            rows += [
+                dict(m=last.matrix.size(-1), image=image.name, index=head, inverse=inverse, kind=kind, value=value)
+                for inverse, kinds in norms(last.matrix, last.alpha).items()
+                for kind, values in kinds.items()
+                for head, value in enumerate(values.tolist())
+            ]
     return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
     """A panel an inverse: a mark for an image and head, a line through their means."""
-    figure, (panels, ) = new_figure(1, 2, 4.6, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
+    figure, (panels,) = new_figure(1, 2, 4.6, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
     for panel, (inverse, (symbol, title)) in zip(panels, INVERSES.items()):
         for kind, (label, colour, mark) in KINDS.items():
             rows = table[(table.inverse == inverse) & (table.kind == kind)]
             mean = rows.groupby('m').value.mean()
             slope = f', m^{{{np.polyfit(np.log(mean.index), np.log(mean), 1)[0]:.1f}}}' if len(mean) > 1 else ''
             panel.plot(rows.m, rows.value, mark, color=colour, alpha=0.5, markersize=5)
-            panel.plot(mean.index, mean, '-', color=colour, label=fr'$\Vert {label % symbol} \Vert_2{slope}$')
-        plain(panel, xscale='log', yscale='log', xlabel='bottleneck tokens m', ylabel='spectral norm', title=title,
-              ticks=sorted(table.m.unique()))
+            panel.plot(mean.index, mean, '-', color=colour, label=rf'$\Vert {label % symbol} \Vert_2{slope}$')
+        plain(
+            panel,
+            xscale='log',
+            yscale='log',
+            xlabel='bottleneck tokens m',
+            ylabel='spectral norm',
+            title=title,
+            ticks=sorted(table.m.unique()),
+        )
         panel.legend(frameon=False, fontsize=9)
     return figure

@@ -1,4 +1,5 @@
 """Scores of guessing without looking at the images."""
+
 import contextlib
 import io
 from pathlib import Path
@@ -23,7 +24,8 @@ def chance(root: str) -> dict[str, float]:
         rng = np.random.default_rng(0)
         guesses = [
             dict(one, category_id=int(rng.integers(len(CLASSES))) + 1, score=float(rng.random()))
-            for one in truth.dataset['annotations'] if not one['iscrowd']
+            for one in truth.dataset['annotations']
+            if not one['iscrowd']
         ]
         evaluation = COCOeval(truth, truth.loadRes(guesses), 'bbox')
         evaluation.evaluate()
@@ -31,10 +33,10 @@ def chance(root: str) -> dict[str, float]:
         evaluation.summarize()
     average, at_50 = evaluation.stats[:2].tolist()
     labels = [cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in sorted(Path(root, LABELS['val']).iterdir())]
-    counts = sum(np.bincount(one.ravel(), minlength=256) for one in labels)[1:len(CLASSES + STUFF) + 1]
+    counts = sum(np.bincount(one.ravel(), minlength=256) for one in labels)[1 : len(CLASSES + STUFF) + 1]
     return {
         **{f'{kind} AP50': at_50 for kind in ('box', 'mask')},
         **{f'{kind} AP': average for kind in ('box', 'mask')},
         'mIoU': float(counts.max() / counts.sum() / len(counts)),
-        'top-1': 1 / len(CLASSES)
+        'top-1': 1 / len(CLASSES),
     }

@@ -1,4 +1,5 @@
 """The evidence: its rows, how trainings go on, the control without attention, and the store behind the pages."""
+
 import json
 import re
 from pathlib import Path
@@ -39,13 +40,15 @@ def test_every_method_and_every_architecture_has_a_row():
     methods = {re.split('_(?:soft|sima|xcit)_', path.stem)[0] for path in (ROOT / 'configs').glob('*_[1-3]x.py')}
     assert methods < set(METHODS)
     assert {row.ours for row in ROWS.values()} >= {
-        name for name, backbone in NETWORKS.items() if backbone.dense['type'].startswith('mmsoft.')}
+        name for name, backbone in NETWORKS.items() if backbone.dense['type'].startswith('mmsoft.')
+    }
 
 
 @pytest.mark.parametrize('name', COMPARED)
 def test_what_the_papers_compare_with_is_of_the_same_size(name):
     base = {'soft': 'soft_norm', 'xcit': 'sima_xcit_p8', 'deit': 'sima_deit'}[
-        'deit' if 'deit' in name else 'xcit' if 'xcit' in name else 'soft']
+        'deit' if 'deit' in name else 'xcit' if 'xcit' in name else 'soft'
+    ]
     sizes = []
     for backbone in (NETWORKS[name], NETWORKS[base]):
         model = MODELS.build({**backbone.dense, **backbone.classifier})
@@ -56,7 +59,10 @@ def test_what_the_papers_compare_with_is_of_the_same_size(name):
 def test_tuning_starts_from_a_classifier_of_the_same_seed(tmp_path):
     tuned, classifier = Run('tuned_upernet', 'soft', 2), Run('classifier', 'soft', 2)
     assert runs(select(['tuned_upernet_soft', 'tuned_retinanet_soft']), 2) == [
-        classifier, tuned, Run('tuned_retinanet', 'soft', 2)]
+        classifier,
+        tuned,
+        Run('tuned_retinanet', 'soft', 2),
+    ]
     weights, folder = tmp_path / 'iter_9.pth', tmp_path / classifier.name
     folder.mkdir()
     (folder / 'last_checkpoint').write_text(str(weights))
@@ -88,8 +94,13 @@ class Interruption(Hook):
 def test_a_row_goes_on_after_an_interruption_and_writes_nothing_else(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tool, 'SHAPES', SMALL)
-    monkeypatch.setattr(tool, 'subprocess', SimpleNamespace(run=lambda command, **_: train(
-        Run(*command[3:5], int(command[5])), *command[6:8], int(command[8]))))  # in this process
+    monkeypatch.setattr(
+        tool,
+        'subprocess',
+        SimpleNamespace(
+            run=lambda command, **_: train(Run(*command[3:5], int(command[5])), *command[6:8], int(command[8]))
+        ),
+    )  # in this process
     first, second = ROWS[NAME].runs()
     root, folder = ensure_shapes('work/shapes', **SMALL), tmp_path / 'work' / first.name
     runner = Runner.from_cfg(make_config(first, str(root), str(folder), 6))
@@ -100,8 +111,10 @@ def test_a_row_goes_on_after_an_interruption_and_writes_nothing_else(tmp_path, m
 
     tool.main([NAME, '--work-dir', 'work', '--iterations', '6'])
     result = json.loads((folder / 'result.json').read_text())
-    steps = [json.loads(log.read_text().splitlines()[0])['step']  # the first of each process
-             for log in sorted(folder.glob('*/vis_data/scalars.json'))]
+    steps = [
+        json.loads(log.read_text().splitlines()[0])['step']  # the first of each process
+        for log in sorted(folder.glob('*/vis_data/scalars.json'))
+    ]
     assert steps == [2, 6] and (folder / 'iter_6.pth').is_file()  # from the start, it would be 2 again
     assert result['scores'].keys() == result['without_attention'].keys() == {'top-1'}
     assert result['seed'] == 0 and result['commit'] and result['settings']['config'] == 'soft_tiny_in1k'
@@ -122,8 +135,16 @@ def test_chance(tmp_path):
 
 
 def record(method, backbone, seed=0, control=None, **scores):
-    return dict(method=method, backbone=backbone, seed=seed, scores=scores, without_attention=control, parameters=1e6,
-                iterations=9, commit='1')
+    return dict(
+        method=method,
+        backbone=backbone,
+        seed=seed,
+        scores=scores,
+        without_attention=control,
+        parameters=1e6,
+        iterations=9,
+        commit='1',
+    )
 
 
 def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
@@ -131,15 +152,23 @@ def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
     text = 'By hand.\n<!-- evidence classify_soft_linformer -->\nold\n<!-- end -->\nBy hand, too.\n'
     page.write_text(text)
     run = 'classifier', 'soft_linformer'
-    records = [record(*run, seed, {'top-1': .5}, **{'top-1': .8 + seed / 10}) for seed in (0, 1)]
+    records = [record(*run, seed, {'top-1': 0.5}, **{'top-1': 0.8 + seed / 10}) for seed in (0, 1)]
     Store(records).publish(tmp_path)
-    again = Store.load(tmp_path).merge(Store([record(*run, 0, {'top-1': .3}, **{'top-1': .7})]))
+    again = Store.load(tmp_path).merge(Store([record(*run, 0, {'top-1': 0.3}, **{'top-1': 0.7})]))
     again.publish(tmp_path)
     lines = page.read_text().splitlines()
     assert lines[0] == 'By hand.' and lines[-1] == 'By hand, too.' and 'old' not in lines
     cells = [cell.strip() for cell in next(line for line in lines if 'linformer`' in line).split('|')]
-    assert cells[1:-1] == ['`classify_soft_linformer`', 'classifier', 'Linformer', '1.0', '9', '2',
-                           '0.800 (0.700–0.900)', '0.400 (0.300–0.500)']
+    assert cells[1:-1] == [
+        '`classify_soft_linformer`',
+        'classifier',
+        'Linformer',
+        '1.0',
+        '9',
+        '2',
+        '0.800 (0.700–0.900)',
+        '0.400 (0.300–0.500)',
+    ]
     assert '0.17' in next(line for line in lines if 'chance' in line)
     assert len(Store.load(tmp_path).records) == 2
     assert Store.load(tmp_path).merge(Store()) == Store.load(tmp_path)
@@ -149,9 +178,13 @@ def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
 
 
 def test_pairs_of_networks_stand_in_one_line():
-    found = {'box AP50': .84, 'box AP': .5, 'mask AP50': .81, 'mask AP': .5}
-    store = Store([record('mask_rcnn', 'soft_norm', control={'box AP50': .2}, **found),
-                   record('mask_rcnn', 'pvt', **{**found, 'box AP50': .9})])
+    found = {'box AP50': 0.84, 'box AP': 0.5, 'mask AP50': 0.81, 'mask AP': 0.5}
+    store = Store(
+        [
+            record('mask_rcnn', 'soft_norm', control={'box AP50': 0.2}, **found),
+            record('mask_rcnn', 'pvt', **{**found, 'box AP50': 0.9}),
+        ]
+    )
     line = next(line for line in store.table(select(['mask_rcnn'])).splitlines() if 'mask_rcnn' in line)
     assert '0.840 / 0.900' in line and line.split('|')[-2].strip() == '0.200'
     assert store.table(select(['atss'])) == ''

@@ -1,4 +1,5 @@
 """The papers' figures: what they are drawn from, and what is said of bad input."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,22 +19,24 @@ SOFT = dict(type='mmsoft.SOFT', arch=dict(embed_dims=[16] * 4, num_heads=[2] * 4
 
 def test_newtons_curves_are_the_iterations():
     x = torch.randn(9, 4).double()
-    matrix = torch.exp(-0.5 * torch.cdist(x, x)**2)
+    matrix = torch.exp(-0.5 * torch.cdist(x, x) ** 2)
     residuals, distances = newton.errors(torch.linalg.eigvalsh(matrix)[None], torch.tensor([[0.02]]).double(), 12)
     inverse = torch.linalg.inv(matrix)
     for k in range(13):
         step = newton_inverse(matrix, torch.tensor(0.02), k)
-        for found, error, whole in ((residuals, matrix @ step @ matrix - matrix, matrix),
-                                    (distances, step - inverse, inverse)):
+        for found, error, whole in (
+            (residuals, matrix @ step @ matrix - matrix, matrix),
+            (distances, step - inverse, inverse),
+        ):
             want = torch.linalg.matrix_norm(error, 2) / torch.linalg.matrix_norm(whole, 2)
             assert found[0, k].item() == pytest.approx(want.item(), rel=1e-4, abs=1e-10)
 
 
-@pytest.mark.parametrize('spread', [0.5, 1., 3.])
+@pytest.mark.parametrize('spread', [0.5, 1.0, 3.0])
 def test_normalisation_bounds_the_norm_of_the_inverse(spread):
     """SOFT-Norm, Prop. 6, first line: ‖D^-½ A⁻¹ D^-½‖ ≤ ‖D⁻¹‖ ‖A⁻¹‖; norms as the figure has them, and as defined."""
     bottleneck = spread * torch.randn(2, 12, 32).double() / 32**0.5
-    kernel = torch.exp(-0.5 * torch.cdist(bottleneck, bottleneck)**2)
+    kernel = torch.exp(-0.5 * torch.cdist(bottleneck, bottleneck) ** 2)
     row_sums = kernel.sum(-1)
     found = norms(kernel, soft_norm_alpha(kernel[None], row_sums[None, ..., None])[0, ..., 0])
     scale = torch.diag_embed(row_sums**-0.5)
@@ -48,7 +51,7 @@ def test_normalisation_bounds_the_norm_of_the_inverse(spread):
 def test_bytes_kept_for_the_backward_pass():
     """By hand for softmax attention in three steps, whose probabilities of each head dominate."""
     fused, unfused = (memory.kept_bytes(name, 8, 1) for name in ('Transformer, fused kernel', 'Transformer, unfused'))
-    assert unfused - fused == pytest.approx(4 * memory.HEADS * (7 * 8)**4, rel=0.03)
+    assert unfused - fused == pytest.approx(4 * memory.HEADS * (7 * 8) ** 4, rel=0.03)
 
 
 @pytest.mark.parametrize('attention', memory.ATTENTIONS)
@@ -63,8 +66,12 @@ def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp('figures')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, 'NETWORKS', dict.fromkeys(inputs.NETWORKS, SOFT))
-        for module, settings in {memory: dict(RATIOS=(2, 3, 4), DEPTH=1), newton: dict(SIDE=64, IMAGES=1),
-                                 spectral_norms: dict(SIDES=(64, 96), IMAGES=1), heat_maps: dict(SIDE=64)}.items():
+        for module, settings in {
+            memory: dict(RATIOS=(2, 3, 4), DEPTH=1),
+            newton: dict(SIDE=64, IMAGES=1),
+            spectral_norms: dict(SIDES=(64, 96), IMAGES=1),
+            heat_maps: dict(SIDE=64),
+        }.items():
             for name, value in settings.items():
                 patch.setattr(module, name, value)
         main(['--out-dir', str(folder)])
@@ -82,7 +89,7 @@ def test_every_figure_is_an_image_and_its_table(drawn, name):
 
 def test_images_of_a_folder(tmp_path):
     Image.fromarray(np.random.randint(0, 256, (60, 90, 3), np.uint8)).save(tmp_path / 'a.png')
-    image, = Inputs(folder=tmp_path).images(32, 8)
+    (image,) = Inputs(folder=tmp_path).images(32, 8)
     assert image.name == 'a.png' and image.tensor().shape == (1, 3, 32, 32) and image.pixels.dtype == np.uint8
     assert image.focus == (0.5, 0.5)
 
@@ -99,14 +106,18 @@ def no_image(folder):
     return dict(inputs=Inputs(folder=folder))
 
 
-@pytest.mark.parametrize('given, fault', [
-    (lambda folder: dict(names=['mona_lisa']), 'no figure mona_lisa; choose from memory'),
-    (lambda folder: dict(inputs=Inputs(networks=dict(gpt=('', '')))), 'no network gpt; choose from soft'),
-    (lambda folder: dict(inputs=Inputs(folder=folder)), 'holds no images'),
-    (no_image, 'a.png is not an image that can be read'),
-    (lambda folder: dict(inputs=Inputs(networks=trained(folder))), 'broken.pth'),
-    (lambda folder: dict(inputs=Inputs(networks=trained(folder, model=None))), 'no model with a backbone'),
-], ids=lambda value: value.split()[0] if isinstance(value, str) else '')
+@pytest.mark.parametrize(
+    'given, fault',
+    [
+        (lambda folder: dict(names=['mona_lisa']), 'no figure mona_lisa; choose from memory'),
+        (lambda folder: dict(inputs=Inputs(networks=dict(gpt=('', '')))), 'no network gpt; choose from soft'),
+        (lambda folder: dict(inputs=Inputs(folder=folder)), 'holds no images'),
+        (no_image, 'a.png is not an image that can be read'),
+        (lambda folder: dict(inputs=Inputs(networks=trained(folder))), 'broken.pth'),
+        (lambda folder: dict(inputs=Inputs(networks=trained(folder, model=None))), 'no model with a backbone'),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else '',
+)
 def test_bad_input_gets_a_sentence(tmp_path, given, fault):
     arguments = dict(dict(names=['newton'], out_dir=tmp_path / 'out'), **given(tmp_path))
     with pytest.raises(UsageError, match=fault) as error:

@@ -1,4 +1,5 @@
 """Hooks see what the papers' formulas say, and the control switches off attention alone."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,7 @@ def test_what_is_seen_makes_the_product(norm, extra):
     torch.manual_seed(0)
     attention = build_attention(dict(type='SOFTAttention', norm=norm, newton_iterations=60), SITE).double().eval()
     x = torch.randn(2, extra + N, 32).double()
-    seen, = bottlenecks(OnTokens(attention), x)
+    (seen,) = bottlenecks(OnTokens(attention), x)
     assert seen.stage == 0 and seen.kernel().shape == (2, 12, *HW) and seen.alpha.shape == (2, 1)
     p, row_sums = seen.kernel().flatten(2), seen.matrix.sum(-1)
     scale = torch.diag_embed(row_sums**-0.5) if norm else torch.eye(12).double()
@@ -42,8 +43,10 @@ def test_what_is_seen_makes_the_product(norm, extra):
     if not extra:
         local = attention._convolve(v, HW)[0]
         torch.testing.assert_close(attention.proj(product + local), attention(x, HW)[0], rtol=1e-5, atol=1e-8)
-    torch.testing.assert_close(seen.queries.flatten(2).mT, (attention.query(x[0, extra:]) * attention.scale).unflatten(
-        1, (2, 16)).transpose(0, 1))
+    torch.testing.assert_close(
+        seen.queries.flatten(2).mT,
+        (attention.query(x[0, extra:]) * attention.scale).unflatten(1, (2, 16)).transpose(0, 1),
+    )
 
 
 def test_stages():
@@ -52,7 +55,7 @@ def test_stages():
 
 def test_a_network_without_such_attention_gets_a_sentence():
     with pytest.raises(UsageError, match='SimADeiT has no SOFTAttention'):
-        bottlenecks(SimADeiT(dict(embed_dims=32, num_heads=2, depth=1), out_indices=(0, )), torch.zeros(1, 3, 32, 32))
+        bottlenecks(SimADeiT(dict(embed_dims=32, num_heads=2, depth=1), out_indices=(0,)), torch.zeros(1, 3, 32, 32))
 
 
 @pytest.mark.parametrize('extra', [0, 1])

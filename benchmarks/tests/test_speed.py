@@ -1,4 +1,5 @@
 """The benchmark: what it measures, what it takes from earlier runs, and what it prints."""
+
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,8 +16,25 @@ from benchmarks.speed_report import ratios, write_report
 from benchmarks.worker import Case, Settings
 from mmsoft.utils import UsageError
 
-RUN = dict(model='soft_small', height=64, width=64, backward=False, allocator='glibc', round=0, seconds=1., memory=1e6,
-           note='', machine='', device='cpu', threads=1, dtype='float32', batch=1, compile=False, torch='2', commit='')
+RUN = dict(
+    model='soft_small',
+    height=64,
+    width=64,
+    backward=False,
+    allocator='glibc',
+    round=0,
+    seconds=1.0,
+    memory=1e6,
+    note='',
+    machine='',
+    device='cpu',
+    threads=1,
+    dtype='float32',
+    batch=1,
+    compile=False,
+    torch='2',
+    commit='',
+)
 
 
 def runs(**columns):
@@ -32,17 +50,30 @@ def answers(monkeypatch):
     def answer(cases, allocator, settings, with_memory):
         asked.extend((case, allocator, with_memory) for case in cases)
         failed = dict(seconds=float('nan'), memory=None, note='out of memory')
-        seconds = dict(swin_tiny=100.)
-        return [failed if case.model == 'resnet50' else dict(seconds=seconds.get(case.model, 1.), memory=10**6, note='')
-                for case in cases]
+        seconds = dict(swin_tiny=100.0)
+        return [
+            failed if case.model == 'resnet50' else dict(seconds=seconds.get(case.model, 1.0), memory=10**6, note='')
+            for case in cases
+        ]
 
     monkeypatch.setattr(speed, 'measure_all', answer)
     return asked
 
 
 def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
-    command = ['--models', 'soft_norm_nano:attention.bottleneck_size=2', '--sizes', '0x32', '32x64', '--rounds', '1',
-               '--device', 'cpu', '--out-dir', str(tmp_path / 'out')]
+    command = [
+        '--models',
+        'soft_norm_nano:attention.bottleneck_size=2',
+        '--sizes',
+        '0x32',
+        '32x64',
+        '--rounds',
+        '1',
+        '--device',
+        'cpu',
+        '--out-dir',
+        str(tmp_path / 'out'),
+    ]
     main(command, docs=tmp_path)
     report = (tmp_path / 'out/benchmark.md').read_text()
     table = pd.read_csv(tmp_path / 'out/runs.csv')
@@ -65,25 +96,34 @@ def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatc
     assert len(answers) == len(table) == 2
     again = run_benchmark(**same)
     assert len(answers) == 2 and again.seconds.tolist() == table.seconds.tolist()
-    for other in (dict(models=['pvt_tiny']), dict(sizes=[(64, 96)]), dict(passes=[True]),
-                  dict(settings=Settings(dtype='bfloat16')), dict(settings=Settings(batch=2)), dict(rounds=2)):
+    for other in (
+        dict(models=['pvt_tiny']),
+        dict(sizes=[(64, 96)]),
+        dict(passes=[True]),
+        dict(settings=Settings(dtype='bfloat16')),
+        dict(settings=Settings(batch=2)),
+        dict(rounds=2),
+    ):
         before = len(answers)
         assert len(run_benchmark(**dict(same, **other))) == 2 * other.get('rounds', 1)
         assert len(answers) == before + 2, other
     before = len(answers)
     monkeypatch.setattr(speed, 'code_version', lambda: ('other', 'commit'))
     assert len(run_benchmark(**same)) == 2 and len(answers) == before + 2
-    pd.DataFrame([dict(model='soft_tiny', seconds=1.)]).to_csv(file)
+    pd.DataFrame([dict(model='soft_tiny', seconds=1.0)]).to_csv(file)
     with pytest.raises(UsageError, match='older version'):
         run_benchmark(**same)
 
 
 def test_a_failure_and_a_slow_contender_do_not_end_the_run(tmp_path, answers):
-    table = run_benchmark(['resnet50', 'swin_tiny', 'pvt_tiny'], [(64, 64), (32, 32)], [False], tmp_path / 'r.csv',
-                          rounds=3)
+    table = run_benchmark(
+        ['resnet50', 'swin_tiny', 'pvt_tiny'], [(64, 64), (32, 32)], [False], tmp_path / 'r.csv', rounds=3
+    )
     assert table.groupby(['model', 'height']).size().to_dict() == {
         (model, height): 6 if model == 'pvt_tiny' else 2
-        for model in ('resnet50', 'swin_tiny', 'pvt_tiny') for height in (32, 64)}
+        for model in ('resnet50', 'swin_tiny', 'pvt_tiny')
+        for height in (32, 64)
+    }
     assert {turn for _, _, turn in answers} == {True, False}
     report = write_report(table, tmp_path).read_text()
     assert 'PVT-Tiny' in report and '* ResNet-50, 32×32: out of memory' in report
@@ -93,7 +133,7 @@ def test_a_worker_that_ends_or_cannot_says_so(monkeypatch):
     ended = subprocess.CompletedProcess([], -9, stdout='{"seconds": 1.0, "memory": 5}\n')
     monkeypatch.setattr(speed, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: ended, PIPE=None))
     first, second = measure_all([Case('resnet50', 32, 32, False)] * 2, 'glibc', Settings(), False)
-    assert first == dict(seconds=1., memory=5, note='') and 'out of memory' in second['note']
+    assert first == dict(seconds=1.0, memory=5, note='') and 'out of memory' in second['note']
     ended.returncode = 1
     with pytest.raises(RuntimeError, match='worker of resnet50 failed'):
         measure_all([Case('resnet50', 32, 32, False)], 'glibc', Settings(), False)
@@ -101,18 +141,23 @@ def test_a_worker_that_ends_or_cannot_says_so(monkeypatch):
 
 @pytest.mark.skipif(not sys.platform.startswith('linux'), reason='glibc is of Linux')
 def test_the_second_allocator_keeps_pages(monkeypatch):
-    program = ('import resource, torch; import os\n'
-               'for _ in range(9): torch.ones(2**24)\n'
-               'print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)')
-    faults = [int(subprocess.check_output([sys.executable, '-c', program], env=dict(env)))
-              for env in ALLOCATORS.values()]
+    program = (
+        'import resource, torch; import os\n'
+        'for _ in range(9): torch.ones(2**24)\n'
+        'print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)'
+    )
+    faults = [
+        int(subprocess.check_output([sys.executable, '-c', program], env=dict(env))) for env in ALLOCATORS.values()
+    ]
     assert faults[0] - faults[1] > 6 * 2**24 * 4 / 4096 or faults[0] < 20 * 2**14  # with huge pages there are few
 
 
 def test_ratios_are_of_runs_side_by_side(tmp_path):
-    table = runs(model=['soft_small', 'pvt_small'] * 3, round=[0, 0, 1, 1, 2, 2], seconds=[1., 2., 10., 20., 3., 3.])
+    table = runs(
+        model=['soft_small', 'pvt_small'] * 3, round=[0, 0, 1, 1, 2, 2], seconds=[1.0, 2.0, 10.0, 20.0, 3.0, 3.0]
+    )
     found = ratios(table)
-    assert found.rival.unique().tolist() == ['pvt_small'] and sorted(found.ratio) == [0.5, 0.5, 1.]
+    assert found.rival.unique().tolist() == ['pvt_small'] and sorted(found.ratio) == [0.5, 0.5, 1.0]
     assert '0.50 / 1.00' in write_report(table, tmp_path).read_text()
     table = runs(model=['soft_small', 'pvt_small'], allocator=['glibc', 'keeps pages'])
     assert ratios(table).empty

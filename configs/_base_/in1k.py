@@ -2,6 +2,7 @@
 
 RandAugment (m9-mstd0.5-inc1), random erasing (0.25), AdamW without decay of norms and biases are in mmpretrain's base.
 """
+
 _base_ = [
     'mmpretrain::_base_/datasets/imagenet_bs64_swin_224.py',
     'mmpretrain::_base_/schedules/imagenet_bs1024_adamw_swin.py',
@@ -15,7 +16,9 @@ model = dict(
         type='LinearClsHead',
         num_classes=1000,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
-        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02)),
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]))
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
+    ),
+    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
+)
 train_dataloader = dict(batch_size=128)
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'.cls_token': dict(decay_mult=0.)}))
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'.cls_token': dict(decay_mult=0.0)}))

@@ -2,6 +2,7 @@
 
 Needs only matplotlib. The figures hold no measured number. PNG_FOLDER gets a PNG of each, to look at.
 """
+
 import sys
 from pathlib import Path
 
@@ -45,8 +46,11 @@ def matrix(axes, x, y, width, height, color, name, shape, edge=INK):
 
 
 def box(axes, x, y, width, height, words, color, size=9, weight='normal'):
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle='round,pad=0,rounding_size=1', facecolor=color,
-                                  edgecolor=INK, lw=0.8))
+    axes.add_patch(
+        FancyBboxPatch(
+            (x, y), width, height, boxstyle='round,pad=0,rounding_size=1', facecolor=color, edgecolor=INK, lw=0.8
+        )
+    )
     text(axes, x + width / 2, y + height / 2, words, size, weight=weight, linespacing=1.35)
 
 
@@ -70,17 +74,29 @@ def attention():
             text(axes, left + width / 2, 62.5 + 4 * line, note, 8.2, MUTED)
         return left
 
-    left = panel(0, 'Softmax attention', r'$O=\mathrm{softmax}(QK^{\top}\!/\sqrt{d})\,V$', 'quadratic in n',
-                 'n = 3136, d = 32: 9.8 million entries a head', 'every token is compared with every other;', 'each row is divided by its sum')
+    left = panel(
+        0,
+        'Softmax attention',
+        r'$O=\mathrm{softmax}(QK^{\top}\!/\sqrt{d})\,V$',
+        'quadratic in n',
+        'n = 3136, d = 32: 9.8 million entries a head',
+        'every token is compared with every other;',
+        'each row is divided by its sum',
+    )
     x = matrix(axes, left + 6.5, y, n, n, '#f3d3d3', r'softmax$(QK^{\top}\!/\sqrt{d})$', 'n × n')
     x = matrix(axes, x + 3.5, y, d, n, VALUE, r'$V$', 'n × d')
     text(axes, x + 4.5, y, '=', 13)
     matrix(axes, x + 9, y, d, n, OUT, r'$O$', 'n × d')
 
-    left = panel(1, 'SOFT', r'$O=P\,A^{-1}P^{\top}V,\quad P_{ij}=\exp(-\|q_i-\tilde q_j\|^2/2)$',
-                 'linear in n for a fixed m', 'm = 49: 156 thousand entries a head',
-                 r'$\tilde Q$: m bottleneck tokens, sampled from $Q$ ($K=Q$);',
-                 'products run from right to left, no n×n matrix')
+    left = panel(
+        1,
+        'SOFT',
+        r'$O=P\,A^{-1}P^{\top}V,\quad P_{ij}=\exp(-\|q_i-\tilde q_j\|^2/2)$',
+        'linear in n for a fixed m',
+        'm = 49: 156 thousand entries a head',
+        r'$\tilde Q$: m bottleneck tokens, sampled from $Q$ ($K=Q$);',
+        'products run from right to left, no n×n matrix',
+    )
     x = matrix(axes, left + 3.5, y, m, n, BOTTLENECK, r'$P$', 'n × m')
     x = matrix(axes, x + 2, y, m, m, '#b98fdc', r'$A^{-1}$', 'm × m')
     x = matrix(axes, x + 2, y, n - 7, m, BOTTLENECK, r'$P^{\top}$', 'm × n')
@@ -88,10 +104,15 @@ def attention():
     text(axes, x + 3, y, '=', 13)
     matrix(axes, x + 6, y, d - 1, n, OUT, r'$O$', 'n × d')
 
-    left = panel(2, 'SimA', r'$O=\hat Q\,(\hat K^{\top}V),\quad \hat Q=Q/\|Q\|_1,\ \hat K=K/\|K\|_1$',
-                 'linear in n', '1024 entries a head',
-                 'columns of Q and K are divided by their ℓ1 norms;',
-                 'for n < d the order is (Q̂ K̂ᵀ) V instead')
+    left = panel(
+        2,
+        'SimA',
+        r'$O=\hat Q\,(\hat K^{\top}V),\quad \hat Q=Q/\|Q\|_1,\ \hat K=K/\|K\|_1$',
+        'linear in n',
+        '1024 entries a head',
+        'columns of Q and K are divided by their ℓ1 norms;',
+        'for n < d the order is (Q̂ K̂ᵀ) V instead',
+    )
     x = matrix(axes, left + 5, y, d, n, QUERY, r'$\hat Q$', 'n × d')
     text(axes, x + 2.5, y, '(', 22)
     x = matrix(axes, x + 5, y, n - 5, d, KEY, r'$\hat K^{\top}$', 'd × n')
@@ -107,15 +128,27 @@ def architecture():
     figure, axes = canvas(186, 58, 0.053)
     top, colors = 16, ['#dbeafc', '#c3dcf8', '#a8caf2', '#f6d7b0']
     box(axes, 2, top, 17, 22, 'image\n3 × H × W\n\n800×1344', '#eef0f4', 8.5)
-    names = [('stage 1', 'stride 4', 64, 'SOFT'), ('stage 2', 'stride 8', 128, 'SOFT'),
-             ('stage 3', 'stride 16', 320, 'SOFT'), ('stage 4', 'stride 32', 512, 'softmax')]
-    text(axes, 70, 4, 'backbone: mmsoft.SOFT(arch=\'small\')', 10.5, weight='bold')
-    text(axes, 70, 9, 'a stage = overlapping convolution (stride 4 or 2) + position embedding + attention blocks', 8.3,
-         MUTED)
+    names = [
+        ('stage 1', 'stride 4', 64, 'SOFT'),
+        ('stage 2', 'stride 8', 128, 'SOFT'),
+        ('stage 3', 'stride 16', 320, 'SOFT'),
+        ('stage 4', 'stride 32', 512, 'softmax'),
+    ]
+    text(axes, 70, 4, "backbone: mmsoft.SOFT(arch='small')", 10.5, weight='bold')
+    text(
+        axes,
+        70,
+        9,
+        'a stage = overlapping convolution (stride 4 or 2) + position embedding + attention blocks',
+        8.3,
+        MUTED,
+    )
     blocks = [1, 3, 7, 4]
     for index, (name, stride, channels, kind) in enumerate(names):
         x = 26 + 23 * index
-        box(axes, x, top, 19, 22, f'{name}\n{stride}\n{channels} channels\n{blocks[index]} × {kind}', colors[index], 8.3)
+        box(
+            axes, x, top, 19, 22, f'{name}\n{stride}\n{channels} channels\n{blocks[index]} × {kind}', colors[index], 8.3
+        )
         arrow(axes, (x - 4 if index else 19, top + 11), (x, top + 11))
         arrow(axes, (x + 9.5, top + 22), (x + 9.5, top + 30))
         text(axes, x + 9.5, top + 33, f'{channels}×H/{4 * 2**index}×W/{4 * 2**index}', 7.8, MUTED)
@@ -125,9 +158,26 @@ def architecture():
     arrow(axes, (113.9, 52.5), (128.5, 38), connectionstyle='angle,angleA=0,angleB=90,rad=2')
     box(axes, 120, top, 19, 22, 'neck\nFPN, or\nRescalePyramid\n+ FPN', '#d9efd6', 8.3)
     arrow(axes, (139, top + 11), (146, top + 11))
-    box(axes, 146, top, 37, 22, 'head of mmdet or\nmmsegmentation\n\nRetinaNet, Mask R-CNN,\nATSS, UperNet, …', '#eef0f4', 8.3)
-    text(axes, 159, 47, 'SimA-XCiT and SimA-DeiT have maps of one stride\n(8 or 16): RescalePyramid makes four of them.\n'
-         'Classifiers take the class token of stage 4.', 7.8, MUTED, linespacing=1.4)
+    box(
+        axes,
+        146,
+        top,
+        37,
+        22,
+        'head of mmdet or\nmmsegmentation\n\nRetinaNet, Mask R-CNN,\nATSS, UperNet, …',
+        '#eef0f4',
+        8.3,
+    )
+    text(
+        axes,
+        159,
+        47,
+        'SimA-XCiT and SimA-DeiT have maps of one stride\n(8 or 16): RescalePyramid makes four of them.\n'
+        'Classifiers take the class token of stage 4.',
+        7.8,
+        MUTED,
+        linespacing=1.4,
+    )
     save(figure, 'architecture')
 
 
@@ -136,8 +186,10 @@ def layers():
     figure, axes = canvas(150, 62, 0.055)
     rows = [
         ('command lines', [('tools', '#eef0f4'), ('benchmarks', '#eef0f4'), ('projects', '#eef0f4')]),
-        ('around a network', [('apis', '#f9e6cf'), ('datasets', '#f9e6cf'), ('visualization', '#f9e6cf'),
-                              ('timm', '#f9e6cf')]),
+        (
+            'around a network',
+            [('apis', '#f9e6cf'), ('datasets', '#f9e6cf'), ('visualization', '#f9e6cf'), ('timm', '#f9e6cf')],
+        ),
         ('training', [('engine', '#f6d7b0')]),
         ('networks', [('backbones', '#c3dcf8'), ('necks', '#c3dcf8'), ('checkpoint', '#c3dcf8')]),
         ('parts', [('attention', '#d9efd6'), ('layers', '#d9efd6')]),

@@ -1,4 +1,5 @@
 """Writes docs/cli.md from the parsers of the tools: ``python docs/generate/cli.py``."""
+
 import re
 import runpy
 import sys
@@ -9,12 +10,12 @@ from typing import Union
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'docs/cli.md'
-HEAD = '''# Command line
+HEAD = """# Command line
 
 Every tool is a Python file in `tools/`, to be run in the root of the repository. Exit codes: 0 done, 1 partly done, 2 wrong input, 130 interrupted.
 `--traceback` shows where an error was raised.
 This page is generated from the parsers by `docs/generate/cli.py`.
-'''
+"""
 
 
 class Parsed(BaseException):
@@ -40,7 +41,9 @@ def parser_of(tool: Union[Path, str], arguments=None) -> ArgumentParser:
 
     ArgumentParser.parse_args, sys.argv = capture, [str(tool), *(arguments or [])]
     try:
-        runpy.run_path(str(tool), run_name='__main__') if isinstance(tool, Path) else runpy.run_module(tool, run_name='__main__')
+        runpy.run_path(str(tool), run_name='__main__') if isinstance(tool, Path) else runpy.run_module(
+            tool, run_name='__main__'
+        )
     except Parsed as parsed:
         return parsed.args[0]
     finally:
@@ -60,14 +63,22 @@ def rows(parser: ArgumentParser) -> Iterator[str]:
 
 
 def name_of(action: Action) -> str:
-    value = action.metavar or ('{' + ','.join(map(str, action.choices)) + '}' if action.choices else
-                               action.dest.upper())
+    value = action.metavar or (
+        '{' + ','.join(map(str, action.choices)) + '}' if action.choices else action.dest.upper()
+    )
     value = ' '.join(value) if isinstance(value, tuple) else value
     if not action.option_strings:
         return f'`{action.metavar or action.dest.upper()}`'
     longest = max(action.option_strings, key=len)
-    taken = '' if action.nargs == 0 else f' [{value}]' if action.nargs == '?' else f' {value} …' if action.nargs == '+' \
+    taken = (
+        ''
+        if action.nargs == 0
+        else f' [{value}]'
+        if action.nargs == '?'
+        else f' {value} …'
+        if action.nargs == '+'
         else f' {value}'
+    )
     return f'`{longest}{taken}`'
 
 
@@ -76,7 +87,9 @@ def page() -> str:
     for tool in sorted((ROOT / 'tools').glob('*.py')):
         parser = parser_of(tool)
         description = re.split(r'\n\s*\n', (parser.description or '').strip())[0]
-        parts.append(f'## {tool.name}\n\n{cell(description)}\n\n| argument | |\n|---|---|\n' + '\n'.join(rows(parser)) + '\n')
+        parts.append(
+            f'## {tool.name}\n\n{cell(description)}\n\n| argument | |\n|---|---|\n' + '\n'.join(rows(parser)) + '\n'
+        )
     return '\n'.join(parts)
 
 

@@ -3,6 +3,7 @@
 README.md, CONTRIBUTING.md and CHANGELOG.md become pages. A link from a page to a file outside docs/, such as a config,
 leads to a copy of that file in the site.
 """
+
 import logging
 import re
 from pathlib import Path
@@ -22,7 +23,8 @@ API = dict(
     engine=('Training and checkpoints', 'mmsoft.engine', 'mmsoft.checkpoint'),
     apis=('Tools as functions', 'mmsoft.apis'),
     datasets=('Data and drawing', 'mmsoft.datasets', 'mmsoft.visualization', 'mmsoft.utils'),
-    timm=('timm', 'mmsoft.timm'))
+    timm=('timm', 'mmsoft.timm'),
+)
 log = logging.getLogger('mkdocs.hooks.mmsoft')
 
 
@@ -42,7 +44,7 @@ def for_site(text: str, page: str, files: Files, config) -> str:
         if target in PAGES:
             new = PAGES[target]
         elif target.startswith('docs/'):
-            new = target[len('docs/'):]
+            new = target[len('docs/') :]
         elif (ROOT / target).is_file():
             new = f'files/{target}' if '.' in Path(target).name else f'files/{target}.txt'
             if new not in files.src_uris:
@@ -59,7 +61,7 @@ def on_files(files: Files, config) -> Files:
         text = for_site((ROOT / source).read_text(), source, files, config)
         files.append(File.generated(config, page, content=text))
         if source == 'README.md':
-            citing = text[text.index('## Citation'):text.index('License:')].replace('## Citation', '# Citing')
+            citing = text[text.index('## Citation') : text.index('License:')].replace('## Citation', '# Citing')
             files.append(File.generated(config, 'citing.md', content=citing))
     for name, (title, *modules) in API.items():
         text = f'# {title}\n' + ''.join(f'\n::: {module}\n' for module in modules if has_module(module))
@@ -100,9 +102,13 @@ def undocumented(module):
         if not target.has_docstring:
             yield target.path
         if target.is_class:
-            yield from (f'{target.path}.{method.name}' for method in target.functions.values()
-                        if not method.name.startswith('_') and not method.has_docstring
-                        and not inherited_docstring(target, method.name))
+            yield from (
+                f'{target.path}.{method.name}'
+                for method in target.functions.values()
+                if not method.name.startswith('_')
+                and not method.has_docstring
+                and not inherited_docstring(target, method.name)
+            )
     for submodule in module.modules.values():
         if not submodule.is_alias:
             yield from undocumented(submodule)

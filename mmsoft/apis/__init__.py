@@ -1,9 +1,16 @@
 """What the command lines in tools/ do, as functions: training, testing, prediction, export and the showcase."""
+
 from importlib import import_module
 
 # Imported when first asked for, so that the command lines can say what is wrong with an OpenMMLab library.
-_MODULES = dict(train='launch', test='launch', showcase='launch', predict='prediction', visualize='visualization',
-                export='deployment')
+_MODULES = dict(
+    train='launch',
+    test='launch',
+    showcase='launch',
+    predict='prediction',
+    visualize='visualization',
+    export='deployment',
+)
 __all__ = [*_MODULES]
 
 

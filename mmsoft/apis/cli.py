@@ -2,6 +2,7 @@
 
 Importing this module cannot fail: a tool imports what it needs once the OpenMMLab libraries are known to fit.
 """
+
 import os
 import sys
 from argparse import ArgumentParser
@@ -23,6 +24,7 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     try:
         check_hosts()
         from mmsoft.checkpoint.safe_loading import use_safe_loading
+
         use_safe_loading()
         code = run()
     except KeyboardInterrupt:
@@ -44,13 +46,20 @@ def run_module(name: str, *args) -> int:
 def run_parser(description: str, demo_data: str) -> ArgumentParser:
     """A parser with the arguments that training and testing share; ``demo_data`` is the help of that option."""
     from mmengine.config import DictAction
+
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
     add = parser.add_argument
     add('config', help='config file')
     add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/CONFIG)')
     add('--demo-data', action='store_true', help=demo_data)
-    add('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='override settings of the config, as '
-        'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments')
+    add(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='override settings of the config, as '
+        'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments',
+    )
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='what starts the processes')
     add('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser

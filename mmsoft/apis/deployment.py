@@ -2,6 +2,7 @@
 
 A file has a description of its inputs, and is checked before it is kept.
 """
+
 import io
 import json
 import re
@@ -36,8 +37,9 @@ MIN_SIDE = 33
 """The minimum of free sides for torch.export, which cannot reason about one-pixel maps: the coarsest stride and 1."""
 
 
-def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optional[str] = None,
-           force: bool = False) -> str:
+def export(
+    config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optional[str] = None, force: bool = False
+) -> str:
     """Writes a whole model as one file, with a description of its images; see docs/deployment.md.
 
     Args:
@@ -76,7 +78,7 @@ def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optio
         graph = import_module('.detection_graph', __package__).Detections(model)
         example = torch.rand(1, 3, height, width), torch.tensor([height, width])
     else:
-        graph, example, free = Scores(model), (torch.rand(2, 3, height, width), ), (0, *free)
+        graph, example, free = Scores(model), (torch.rand(2, 3, height, width),), (0, *free)
     write(to, graph.eval(), example, free, described, path, divisor, graph.min_side)
     return f'{out}: {described["task"]} of images of {size or "any size"}, {path.stat().st_size / 1e6:.1f} MB.'
 
@@ -84,8 +86,11 @@ def export(config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optio
 def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    divisor = settings.get('pad_size_divisor') or settings.get('size_divisor') or (
-        settings.get('test_cfg') or {}).get('size_divisor')
+    divisor = (
+        settings.get('pad_size_divisor')
+        or settings.get('size_divisor')
+        or (settings.get('test_cfg') or {}).get('size_divisor')
+    )
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
         task=TASKS[cfg.default_scope],
@@ -95,7 +100,8 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         pad_divisor=divisor or 1,
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
-        mmsoft=__version__)
+        mmsoft=__version__,
+    )
 
 
 class Scores(nn.Module):
@@ -105,7 +111,7 @@ class Scores(nn.Module):
         model (nn.Module): A model of mmpretrain or mmseg; its adaptive pooling is replaced.
     """
 
-    inputs, outputs, min_side = ('images', ), ('logits', ), MIN_SIDE
+    inputs, outputs, min_side = ('images',), ('logits',), MIN_SIDE
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -125,12 +131,20 @@ class Pool(nn.AdaptiveAvgPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, \\*output_size)."""
-        size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size, ) * 2
+        size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * 2
         return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
 
 
-def write(kind: str, graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any],
-          path: Path, divisor: int = 1, min_side: int = MIN_SIDE) -> None:
+def write(
+    kind: str,
+    graph: nn.Module,
+    example: tuple[Tensor, ...],
+    free: Sequence[int],
+    description: dict[str, Any],
+    path: Path,
+    divisor: int = 1,
+    min_side: int = MIN_SIDE,
+) -> None:
     """Exports a model, and keeps the file if it gives the model's results on other images, of other sizes where free.
 
     Args:
@@ -152,20 +166,25 @@ def write(kind: str, graph: nn.Module, example: tuple[Tensor, ...], free: Sequen
         sizes = [(min_side, min_side + 33), (min_side + 2 * height, min_side + 2 * width)]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
-        contents = (_onnx(graph, example, free, text) if kind == 'onnx' else
-                    _program(graph, example, _shapes(graph, free, divisor, min_side), text))
+        contents = (
+            _onnx(graph, example, free, text)
+            if kind == 'onnx'
+            else _program(graph, example, _shapes(graph, free, divisor, min_side), text)
+        )
         run = reader(kind, contents)
         for height, width in sizes:
             rows, columns = -(-height // divisor) * divisor, -(-width // divisor) * divisor
             images = torch.rand(*example[0].shape[:2], rows, columns, generator=torch.Generator().manual_seed(0))
             want = graph(images, *example[1:])
             try:
-                same = is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want, ))
+                same = is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want,))
             except (AssertionError, RuntimeError):  # the program's own checks of what it took as true of all sizes
                 same = False
             if not same:
-                raise UsageError(f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file '
-                                 'gives other results, and is not kept; try --size HxW, or the other format.')
+                raise UsageError(
+                    f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file '
+                    'gives other results, and is not kept; try --size HxW, or the other format.'
+                )
     with atomic_write(path) as file:
         file.write(contents)
 
@@ -175,8 +194,15 @@ def _onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], te
     onnx, contents = _package('onnx'), io.BytesIO()
     by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
     torch.onnx.export(
-        graph, example, contents, opset_version=OPSET, input_names=list(graph.inputs),
-        output_names=list(graph.outputs), dynamic_axes=dict(images={dim: AXES[dim] for dim in free}), **by_script)
+        graph,
+        example,
+        contents,
+        opset_version=OPSET,
+        input_names=list(graph.inputs),
+        output_names=list(graph.outputs),
+        dynamic_axes=dict(images={dim: AXES[dim] for dim in free}),
+        **by_script,
+    )
     model = onnx.load_model_from_string(contents.getvalue())
     onnx.helper.set_model_props(model, {KEY: text})
     return model.SerializeToString()
@@ -194,8 +220,11 @@ def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, min_side: int) 
     dims = {0: torch.export.Dim(AXES[0], min=1, max=256)}
     for dim in (2, 3):
         part = dict(min=-(-min_side // divisor), max=8192 // divisor)
-        dims[dim] = (torch.export.Dim(AXES[dim], **part) if divisor == 1 else
-                     divisor * torch.export.Dim(f'{AXES[dim]}_part', **part))
+        dims[dim] = (
+            torch.export.Dim(AXES[dim], **part)
+            if divisor == 1
+            else divisor * torch.export.Dim(f'{AXES[dim]}_part', **part)
+        )
     return ({dim: dims[dim] for dim in free}, *(None for _ in graph.inputs[1:]))
 
 
@@ -207,7 +236,7 @@ def reader(kind: str, contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
         @torch.no_grad()
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             out = module(*tensors)
-            return out if isinstance(out, tuple) else (out, )
+            return out if isinstance(out, tuple) else (out,)
     else:
         onnxruntime = _package('onnxruntime')
         options = onnxruntime.SessionOptions()
@@ -230,8 +259,9 @@ def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
         return False
     if len(want) == 1:
         return torch.allclose(*got, *want, rtol=1e-3, atol=1e-3)
-    rows, expected = (torch.cat([out.flatten(1) if out.ndim > 1 else out[:, None] for out in outs], 1)
-                      for outs in (got, want))
+    rows, expected = (
+        torch.cat([out.flatten(1) if out.ndim > 1 else out[:, None] for out in outs], 1) for outs in (got, want)
+    )
     matches = (rows[:, None] - expected).abs() <= 1e-3 + 1e-3 * expected.abs()
     return matches.all(-1).any(0).double().mean().item() >= 0.8
 

@@ -4,6 +4,7 @@ The heads' own methods compute scores and offsets; choosing candidates is writte
 threshold, which makes lengths depend on values. A graph gives them a negative score instead, and drops them at once
 before non-maximum suppression, the only operator whose output has any length.
 """
+
 from collections.abc import Sequence
 
 import torch
@@ -53,8 +54,10 @@ class Detections(nn.Module):
         two_stage = isinstance(model, TwoStageDetector) and type(model.rpn_head) is RPNHead
         two_stage = two_stage and _is_known(model.roi_head)
         if not one_stage and not two_stage:
-            raise UsageError(f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, '
-                             'FCOS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads.')
+            raise UsageError(
+                f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, '
+                'FCOS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads.'
+            )
         self.model, self.dense = model, model.rpn_head if two_stage else model.bbox_head
         self.roi = model.roi_head if two_stage else None
         for part in filter(None, (self.dense, self.roi)):
@@ -91,10 +94,15 @@ def _is_known(roi: nn.Module) -> bool:
     extractors, masks = _stages(roi, roi.bbox_roi_extractor), []
     if roi.with_mask:
         extractors, masks = extractors + _stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head)
-    return (all(isinstance(head, BBoxHead) and not head.custom_activation for head in _stages(roi, roi.bbox_head))
-            and all(type(head) is FCNMaskHead for head in masks)
-            and all(type(extractor) is SingleRoIExtractor and getattr(layer, 'pool_mode', None) == 'avg'
-                    for extractor in extractors for layer in extractor.roi_layers))
+    return (
+        all(isinstance(head, BBoxHead) and not head.custom_activation for head in _stages(roi, roi.bbox_head))
+        and all(type(head) is FCNMaskHead for head in masks)
+        and all(
+            type(extractor) is SingleRoIExtractor and getattr(layer, 'pool_mode', None) == 'avg'
+            for extractor in extractors
+            for layer in extractor.roi_layers
+        )
+    )
 
 
 def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
@@ -112,8 +120,8 @@ def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
         if isinstance(head, GFLHead):  # a distribution of distances in strides, from the anchors' centres
             offset = head.integral(offset) * head.prior_generator.strides[level][0]
             prior = head.anchor_center(prior)
-        best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.).topk(cfg.nms_pre)
-        best = best.masked_fill(best <= cfg.get('score_thr', 0), -1.)
+        best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
+        best = best.masked_fill(best <= cfg.get('score_thr', 0), -1.0)
         place = place.clamp(max=score.numel() - 1)
         label = torch.full_like(place, level) if rpn else place % score.size(1)
         place = place // score.size(1)
@@ -142,8 +150,12 @@ def refine(roi: StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit
 def find_masks(roi: StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Tensor:
     """Probabilities (n, h, w) of the masks inside n boxes, averaged over the stages of a cascade."""
     boxes, _, labels = found
-    masks = torch.stack([head(pool(extractor, maps, F.pad(boxes, (1, 0)))).sigmoid() for extractor, head in zip(
-        _stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head))]).mean(0)
+    masks = torch.stack(
+        [
+            head(pool(extractor, maps, F.pad(boxes, (1, 0)))).sigmoid()
+            for extractor, head in zip(_stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head))
+        ]
+    ).mean(0)
     return masks[:, 0] if masks.size(1) == 1 else masks[torch.arange(masks.size(0), device=masks.device), labels]
 
 
@@ -153,8 +165,10 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor) ->
     Every map is pooled for all regions; those of other maps are replaced by an empty one, whose features are zeros.
     """
     levels = extractor.map_roi_levels(rois, len(maps))[:, None]
-    return sum(roi_align(x, rois * (levels == i), layer.output_size, layer.spatial_scale, layer.sampling_ratio,
-                         layer.aligned) for i, (layer, x) in enumerate(zip(extractor.roi_layers, maps)))
+    return sum(
+        roi_align(x, rois * (levels == i), layer.output_size, layer.spatial_scale, layer.sampling_ratio, layer.aligned)
+        for i, (layer, x) in enumerate(zip(extractor.roi_layers, maps))
+    )
 
 
 def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:

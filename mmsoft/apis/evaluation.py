@@ -1,4 +1,5 @@
 """What can be asked of a test besides its score, in the words of each OpenMMLab library."""
+
 from typing import Any, Optional
 
 from mmengine.config import Config, ConfigDict
@@ -9,7 +10,8 @@ from ..utils.config import datasets
 TTA_MODELS = dict(
     mmdet=dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)),
     mmseg=dict(type='SegTTAModel'),
-    mmpretrain=dict(type='AverageClsScoreTTA'))
+    mmpretrain=dict(type='AverageClsScoreTTA'),
+)
 """For configs that bring no ``tta_model`` of their own."""
 
 
@@ -17,8 +19,10 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
     """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
     hook = cfg.get('default_hooks', {}).get('visualization')
     if hook is None:
-        raise UsageError('--show and --show-dir need default_hooks.visualization in the config; inherit from the '
-                         "library's default_runtime.py, which has it.")
+        raise UsageError(
+            '--show and --show-dir need default_hooks.visualization in the config; inherit from the '
+            "library's default_runtime.py, which has it."
+        )
     if show:
         hook.update(show=True, wait_time=wait_time)
     if cfg.default_scope == 'mmdet':
@@ -47,7 +51,7 @@ def _flipped(pipeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
     *before, pack = pipeline
     if 'meta_keys' in pack:
         pack = dict(pack, meta_keys=(*pack['meta_keys'], 'flip', 'flip_direction'))
-    flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
+    flips = [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)]
     return [*before, dict(type='TestTimeAug', transforms=[flips, [pack]])]
 
 

@@ -4,6 +4,7 @@ A FLOP is a multiply-accumulate, as in fvcore. A handle counts the products that
 it takes on the machine at hand: a kernel product as two products, the inverse as the Newton–Raphson iteration of the
 published networks, 2 m³ a step. The papers' figures leave the inverse out, so it is an entry of its own.
 """
+
 import typing
 from collections import Counter
 from math import prod

@@ -1,4 +1,5 @@
 """Which images there are, what they hold, and what their results are called."""
+
 import io
 import os
 from collections import Counter
@@ -31,8 +32,13 @@ def find_images(source: Path, out_dir: Path) -> list[Path]:
     if not source.is_dir():
         raise UsageError(f'There is no image or folder {source}.')
     results = {Path(os.path.realpath(out_dir), name) for name in ('vis', 'preds')}  # resolve() fails on circular links
-    images = sorted(path for path in source.rglob('*') if path.suffix.lower() in SUFFIXES and not path.is_dir()
-                    and not results & set(Path(os.path.realpath(path)).parents))
+    images = sorted(
+        path
+        for path in source.rglob('*')
+        if path.suffix.lower() in SUFFIXES
+        and not path.is_dir()
+        and not results & set(Path(os.path.realpath(path)).parents)
+    )
     if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
     return images

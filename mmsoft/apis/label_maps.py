@@ -1,4 +1,5 @@
 """Label maps of large images: what mmseg predicts, without the scores of every class at full size."""
+
 import copy
 from itertools import product
 
@@ -29,8 +30,8 @@ def predict_labels(model: nn.Module, data: dict) -> list:
         data = model.data_preprocessor(data)
         samples, labels = data['data_samples'], []
         for scores, sample in zip(model.inference(data['inputs'], [one.metainfo for one in samples]), samples):
-            left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0, ) * 4))
-            scores = scores[:, top:scores.size(1) - bottom, left:scores.size(2) - right]
+            left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0,) * 4))
+            scores = scores[:, top : scores.size(1) - bottom, left : scores.size(2) - right]
             labels.append(best_class(scores, sample.ori_shape, model.align_corners))
     for sample, label_map in zip(samples, labels):
         sample.set_data(dict(pred_sem_seg=PixelData(data=label_map[None])))
@@ -45,7 +46,7 @@ def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Te
     best = scores.new_full(size, -torch.inf)
     labels = torch.zeros(size, dtype=torch.long, device=scores.device)
     for index in range(scores.size(0)):
-        score = F.interpolate(scores[None, index:index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
+        score = F.interpolate(scores[None, index : index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
         labels.masked_fill_(score > best, index)
         torch.maximum(best, score, out=best)
     return labels
@@ -74,14 +75,15 @@ def slide(model: nn.Module, data: dict) -> Tensor:
 
     for (top, lower), (left, right) in product(zip(tops, lowers), list(zip(lefts, rights))):
         crop = model.data_preprocessor(
-            dict(inputs=list(images[..., top:top + h, left:left + w]), data_samples=copy.deepcopy(samples)))
+            dict(inputs=list(images[..., top : top + h, left : left + w]), data_samples=copy.deepcopy(samples))
+        )
         metas = [dict(sample.metainfo, img_shape=crop['inputs'].shape[2:]) for sample in crop['data_samples']]
         sums, known = model.encode_decode(crop['inputs'], metas)[..., :h, :w], before.size(3)
         sums[..., :known] += before
-        sums[:, :, :overlap, known:] += above[..., left + known:left + w]
-        done, rest = sums[..., :right - left].split((lower - top, top + h - lower), 2)
-        above[:, :, :rest.size(2), left:right] = rest
-        before = sums[..., right - left:].clone()
+        sums[:, :, :overlap, known:] += above[..., left + known : left + w]
+        done, rest = sums[..., : right - left].split((lower - top, top + h - lower), 2)
+        above[:, :, : rest.size(2), left:right] = rest
+        before = sums[..., right - left :].clone()
         labels[:, top:lower, left:right] = done.argmax(1)
         del sums, done, rest  # before the network wants memory for the next window
     return labels

@@ -1,4 +1,5 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
+
 from pathlib import Path
 from typing import Any, Optional
 
@@ -24,9 +25,17 @@ HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 
 """Scores that the showcase prints, and their usual names."""
 
 
-def train(config: str, work_dir: Optional[str] = None, amp: bool = False, auto_scale_lr: bool = False,
-          resume: Optional[str] = None, cfg_options: Options = None, launcher: str = 'none', demo_data: bool = False,
-          from_scratch: bool = False) -> None:
+def train(
+    config: str,
+    work_dir: Optional[str] = None,
+    amp: bool = False,
+    auto_scale_lr: bool = False,
+    resume: Optional[str] = None,
+    cfg_options: Options = None,
+    launcher: str = 'none',
+    demo_data: bool = False,
+    from_scratch: bool = False,
+) -> None:
     """Trains a model, and evaluates it on the way.
 
     Args:
@@ -49,8 +58,10 @@ def train(config: str, work_dir: Optional[str] = None, amp: bool = False, auto_s
             cfg = without_pretrained(cfg)
         if auto_scale_lr:
             if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
-                raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size for '
-                                 'which its learning rate is meant.')
+                raise UsageError(
+                    f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size for '
+                    'which its learning rate is meant.'
+                )
             cfg.auto_scale_lr.enable = True
         if amp:
             _enable_amp(cfg)
@@ -64,10 +75,20 @@ def train(config: str, work_dir: Optional[str] = None, amp: bool = False, auto_s
             _run(cfg, 'train', hook)
 
 
-def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Optional[str] = None, show: bool = False,
-         show_dir: Optional[str] = None, wait_time: float = 2, tta: bool = False, cfg_options: Options = None,
-         launcher: str = 'none', demo_data: bool = False,
-         without_attention: Optional[list[int]] = None) -> dict[str, float]:
+def test(
+    config: str,
+    checkpoint: str,
+    work_dir: Optional[str] = None,
+    out: Optional[str] = None,
+    show: bool = False,
+    show_dir: Optional[str] = None,
+    wait_time: float = 2,
+    tta: bool = False,
+    cfg_options: Options = None,
+    launcher: str = 'none',
+    demo_data: bool = False,
+    without_attention: Optional[list[int]] = None,
+) -> dict[str, float]:
     """Evaluates a model.
 
     Args:
@@ -98,8 +119,10 @@ def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Opti
         if out:
             save_predictions(cfg, out)
         if without_attention is not None:
-            cfg.custom_hooks = [*cfg.get('custom_hooks', ()),
-                                dict(type='mmsoft.WithoutAttentionHook', stages=without_attention or None)]
+            cfg.custom_hooks = [
+                *cfg.get('custom_hooks', ()),
+                dict(type='mmsoft.WithoutAttentionHook', stages=without_attention or None),
+            ]
         _start_processes(cfg)
         return _run(cfg, 'test', hook)
 
@@ -107,6 +130,7 @@ def test(config: str, checkpoint: str, work_dir: Optional[str] = None, out: Opti
 def showcase(config: str, work_dir: Optional[str] = None) -> dict[str, float]:
     """Trains a detector or segmenter (from where an earlier run stopped), tests it and writes ``contact_sheet.png``."""
     from .visualization import draw_contact_sheet  # matplotlib is not needed otherwise
+
     work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
     train(config, work_dir, resume='auto')
     checkpoint = latest_checkpoint(work_dir)
@@ -117,8 +141,9 @@ def showcase(config: str, work_dir: Optional[str] = None) -> dict[str, float]:
     return scores
 
 
-def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool,
-             hook: CheckHook) -> Config:
+def _prepare(
+    config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool, hook: CheckHook
+) -> Config:
     """The config with all that training and testing have in common, and its data found."""
     cfg = load_config(config)
     options = options or {}
@@ -166,12 +191,17 @@ def _start_processes(cfg: Config) -> None:
         init_dist(cfg.launcher, **cfg.get('env_cfg', {}).get('dist_cfg', {}))
         return
     if cfg.launcher != 'pytorch':
-        raise UsageError(f'--launcher {cfg.launcher} needs GPUs, and none is visible; several processes on CPUs are '
-                         'started by tools/dist_train.sh.')
+        raise UsageError(
+            f'--launcher {cfg.launcher} needs GPUs, and none is visible; several processes on CPUs are '
+            'started by tools/dist_train.sh.'
+        )
     torch.distributed.init_process_group('gloo')
     cfg.model_wrapper_cfg = dict(
-        type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
-        find_unused_parameters=cfg.get('find_unused_parameters', False))
+        type='MMDistributedDataParallel',
+        device_ids=None,
+        broadcast_buffers=False,
+        find_unused_parameters=cfg.get('find_unused_parameters', False),
+    )
     cfg.model = map_dicts(cfg.model, lambda part: dict(part, type='BN') if type_name(part) == 'SyncBN' else part)
 
 
@@ -180,7 +210,7 @@ def _resume(cfg: Config, resume: str) -> None:
     if resume == 'auto':
         chosen = [latest_checkpoint(cfg.work_dir) if is_main_process() else None]
         broadcast_object_list(chosen)
-        resume, = chosen
+        (resume,) = chosen
         if resume is None:
             print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
             return
@@ -199,5 +229,7 @@ def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
         if hook.built or 'need at least one array to concatenate' not in str(error):
             raise
         files = [files_of(dataset)[0] for key, dataset in datasets(cfg) if key.split('.')[0] in hook.loaders]
-        raise UsageError(f'{" or ".join(files)} has no samples to work on: check the files, whether metainfo.classes '
-                         'are names of their categories, and filter_cfg.') from error
+        raise UsageError(
+            f'{" or ".join(files)} has no samples to work on: check the files, whether metainfo.classes '
+            'are names of their categories, and filter_cfg.'
+        ) from error

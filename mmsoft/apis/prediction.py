@@ -1,4 +1,5 @@
 """From images to predictions, drawn and as files that programs read."""
+
 import copy
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,8 +22,17 @@ from .work_dir import room_in
 Prepared = tuple[Path, np.ndarray, dict]
 
 
-def predict(config: str, checkpoint: str, source: str, out_dir: str, device: Optional[str] = None, batch_size: int = 1,
-            score_thr: float = 0.3, save_pred: bool = False, slide: bool = False) -> list[Path]:
+def predict(
+    config: str,
+    checkpoint: str,
+    source: str,
+    out_dir: str,
+    device: Optional[str] = None,
+    batch_size: int = 1,
+    score_thr: float = 0.3,
+    save_pred: bool = False,
+    slide: bool = False,
+) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
     An image's result does not depend on ``batch_size``: only images of one shape share a batch.
@@ -69,8 +79,10 @@ def predict(config: str, checkpoint: str, source: str, out_dir: str, device: Opt
         finally:  # after Ctrl-C, too, what is done is saved
             if save_pred:
                 task.save(out / 'preds')
-    print(f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
-          + (f', predictions in {out / "preds"}.' if save_pred else '.'))
+    print(
+        f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
+        + (f', predictions in {out / "preds"}.' if save_pred else '.')
+    )
     return broken
 
 

@@ -1,4 +1,5 @@
 """What is checked before training and testing: missing files, and parts of a config that do not fit each other."""
+
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,34 +42,49 @@ def _evaluator(loader: str) -> str:
 
 def check_data(cfg: Config, *loaders: str) -> None:
     """Raises UsageError if a file of the loaders' data sets is missing, or if evaluation compares with another one."""
-    read = [(key, dataset) for key, dataset in datasets(cfg)
-            if key.split('.')[0] in loaders and type_name(dataset) not in DOWNLOADING]
+    read = [
+        (key, dataset)
+        for key, dataset in datasets(cfg)
+        if key.split('.')[0] in loaders and type_name(dataset) not in DOWNLOADING
+    ]
     needed = [(f'{key}.data_root=DIR', path) for key, dataset in read for path in files_of(dataset)]
-    compared = {loader: part['ann_file'] for loader in loaders
-                for part in dicts(cfg.get(_evaluator(loader))) if part.get('ann_file')}
+    compared = {
+        loader: part['ann_file']
+        for loader in loaders
+        for part in dicts(cfg.get(_evaluator(loader)))
+        if part.get('ann_file')
+    }
     for option, path in needed + [(f'{_evaluator(loader)}.ann_file=FILE', path) for loader, path in compared.items()]:
         if path and _missing(path):
-            raise UsageError(f'{path} is missing: put it there, or a link to it, or point elsewhere with --cfg-options '
-                             f'{option}, or try a config of mmsoft on synthetic data with --demo-data.')
+            raise UsageError(
+                f'{path} is missing: put it there, or a link to it, or point elsewhere with --cfg-options '
+                f'{option}, or try a config of mmsoft on synthetic data with --demo-data.'
+            )
     for loader, path in compared.items():
         own = [files_of(dataset)[0] for key, dataset in read if key.startswith(loader) and dataset.get('ann_file')]
         if own and Path(path).resolve() not in [Path(one).resolve() for one in own]:
             raise UsageError(
-                f'{_evaluator(loader)}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.')
+                f'{_evaluator(loader)}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.'
+            )
 
 
 def check_pretrained(cfg: Config) -> None:
     """Raises UsageError if weights that training starts from are missing: says which are published."""
     parts = list(dicts(cfg.model))
-    paths = [cfg.get('load_from'), *(part.get('pretrained') for part in parts),
-             *(part['checkpoint'] for part in parts if is_pretrained(part))]
+    paths = [
+        cfg.get('load_from'),
+        *(part.get('pretrained') for part in parts),
+        *(part['checkpoint'] for part in parts if is_pretrained(part)),
+    ]
     for path in paths:
         if isinstance(path, str) and _missing(path):
             built = {type_name(part).lower() for part in parts}  # SimAXCiT is of the family sima_xcit
             published = [family.weights for name, family in FAMILIES.items() if name.replace('_', '') in built]
-            raise UsageError(f'The pretrained weights {path} are missing (published weights: '
-                             f'{"; ".join(published) or "ask their authors"}): put the file there, or train from '
-                             'random weights with --from-scratch.')
+            raise UsageError(
+                f'The pretrained weights {path} are missing (published weights: '
+                f'{"; ".join(published) or "ask their authors"}): put the file there, or train from '
+                'random weights with --from-scratch.'
+            )
     if cfg.get('load_from'):
         check_checkpoint(cfg.load_from)
 
@@ -76,8 +92,9 @@ def check_pretrained(cfg: Config) -> None:
 def check_checkpoint(path: str) -> None:
     """Raises UsageError if a checkpoint does not exist or cannot be read safely, before anything is built."""
     if _missing(path):
-        raise UsageError(f'There is no checkpoint {path}; training leaves them in its --work-dir, as epoch_N.pth or '
-                         'iter_N.pth.')
+        raise UsageError(
+            f'There is no checkpoint {path}; training leaves them in its --work-dir, as epoch_N.pth or iter_N.pth.'
+        )
     if '://' not in path:
         read_checkpoint(path, peek=True)
 
@@ -86,12 +103,14 @@ def check_operators(cfg: Config) -> None:
     """Raises UsageError if a detector would run on a GPU, and mmcv was compiled for CPUs alone."""
     if cfg.default_scope == 'mmdet' and torch.cuda.is_available():
         from mmcv.ops import get_compiling_cuda_version
+
         if get_compiling_cuda_version() == 'not available':
             raise UsageError(
                 'mmcv was compiled without CUDA, so its operators do not run on this GPU: install a CUDA toolkit '
                 f'{torch.version.cuda} with nvcc, set CUDA_HOME to it, FORCE_CUDA=1 and TORCH_CUDA_ARCH_LIST to the '
                 'architecture of your GPU, and run `make setup` (or build mmcv) again; or hide the GPU with '
-                'CUDA_VISIBLE_DEVICES= to compute on the CPU.')
+                'CUDA_VISIBLE_DEVICES= to compute on the CPU.'
+            )
 
 
 def check_dataset(dataset: Dataset) -> None:
@@ -104,10 +123,15 @@ def check_dataset(dataset: Dataset) -> None:
     file = getattr(dataset, 'ann_file', '') or getattr(dataset, 'data_root', '') or type(dataset).__name__
     if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
         names = [one['name'] for one in json.loads(Path(file).read_text())['categories']]
-        raise UsageError(f'{file} has the categories {", ".join(names)}, and the classes of the data set in the config '
-                         f'are {", ".join(classes)}: set metainfo.classes to names in the file.')
-    if hasattr(dataset, 'cat_ids') and not dataset.test_mode and not any(
-            dataset.get_data_info(index)['instances'] for index in range(len(dataset))):
+        raise UsageError(
+            f'{file} has the categories {", ".join(names)}, and the classes of the data set in the config '
+            f'are {", ".join(classes)}: set metainfo.classes to names in the file.'
+        )
+    if (
+        hasattr(dataset, 'cat_ids')
+        and not dataset.test_mode
+        and not any(dataset.get_data_info(index)['instances'] for index in range(len(dataset)))
+    ):
         raise UsageError(f'{file} has no boxes of the classes {", ".join(classes)} inside its images to learn from.')
 
 
@@ -116,8 +140,10 @@ def check_heads(model: nn.Module, classes: Sequence[str], exact: bool) -> None:
     for name, module in model.named_modules() if classes else ():
         is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', None)
         if is_head and isinstance(count, int) and (count < len(classes) or (exact and count > len(classes))):
-            raise UsageError(f'model.{name} has num_classes={count}, and the data set has {len(classes)} classes '
-                             f'({", ".join(classes[:9])}{", …" * (len(classes) > 9)}): set both to the same.')
+            raise UsageError(
+                f'model.{name} has num_classes={count}, and the data set has {len(classes)} classes '
+                f'({", ".join(classes[:9])}{", …" * (len(classes) > 9)}): set both to the same.'
+            )
 
 
 @contextmanager
@@ -132,8 +158,9 @@ def explained(config: str, *loaders: str) -> Iterator['CheckHook']:
     except Exception as error:
         if hook.built or isinstance(error, UsageError):
             raise
-        raise UsageError(f'{config} cannot be run ({type(error).__name__}: {error}); --traceback shows where it was '
-                         'raised.') from error
+        raise UsageError(
+            f'{config} cannot be run ({type(error).__name__}: {error}); --traceback shows where it was raised.'
+        ) from error
 
 
 class CheckHook(Hook):
@@ -158,6 +185,8 @@ class CheckHook(Hook):
         path, resumed = runner.cfg.load_from, runner.cfg.get('resume', False)
         for part in ('meta', 'message_hub', 'optimizer') if resumed else ():
             if not isinstance(checkpoint.get(part), dict):
-                raise UsageError(f'{path} has no {part}, so training cannot resume from it; start from its weights '
-                                 f'with --cfg-options load_from={path}.')
+                raise UsageError(
+                    f'{path} has no {part}, so training cannot resume from it; start from its weights '
+                    f'with --cfg-options load_from={path}.'
+                )
         check_model(runner.model, path, whole=resumed or 'test_dataloader' in self.loaders, checkpoint=checkpoint)

@@ -1,4 +1,5 @@
 """Detection, segmentation and classification: the OpenMMLab inferencers, and what becomes of their predictions."""
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,26 +64,33 @@ class Detection(Task):
 
     def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
         from mmdet.apis import DetInferencer
+
         return DetInferencer(cfg, checkpoint, device, show_progress=False)
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
         self.inferencer.visualizer.add_datasample(
-            path.name, image, sample, draw_gt=False, pred_score_thr=self.score_thr, out_file=str(path))
+            path.name, image, sample, draw_gt=False, pred_score_thr=self.score_thr, out_file=str(path)
+        )
 
     def record(self, name: Path, sample: Any, label_map: Path) -> None:
         (height, width), image_id = sample.ori_shape, len(self.images) + 1
         self.images.append(dict(id=image_id, file_name=name.as_posix(), height=height, width=width))
         found = self.inferencer.pred2dict(sample)
         for index, (x1, y1, x2, y2) in enumerate(found['bboxes']):
-            result = dict(image_id=image_id, category_id=found['labels'][index] + 1, score=found['scores'][index],
-                          bbox=[round(value, 3) for value in (x1, y1, x2 - x1, y2 - y1)])
+            result = dict(
+                image_id=image_id,
+                category_id=found['labels'][index] + 1,
+                score=found['scores'][index],
+                bbox=[round(value, 3) for value in (x1, y1, x2 - x1, y2 - y1)],
+            )
             if 'masks' in found:
                 result['segmentation'] = found['masks'][index]
             self.entries.append(json.dumps(result))
 
     def save(self, folder: Path) -> None:
-        categories = [dict(id=index, name=name)
-                      for index, name in enumerate(self.inferencer.model.dataset_meta['classes'], 1)]
+        categories = [
+            dict(id=index, name=name) for index, name in enumerate(self.inferencer.model.dataset_meta['classes'], 1)
+        ]
         dataset = dict(images=self.images, categories=categories, annotations=[])
         _write(folder / 'images.json', json.dumps(dataset).encode())
         super().save(folder)
@@ -93,6 +101,7 @@ class Segmentation(Task):
 
     def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
         from mmseg.apis import MMSegInferencer
+
         return MMSegInferencer(cfg, checkpoint, device=device)
 
     @torch.no_grad()
@@ -127,6 +136,7 @@ class Classification(Task):
     def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
         from mmpretrain.apis import ImageClassificationInferencer
         from mmpretrain.visualization import UniversalVisualizer
+
         self.visualizer = UniversalVisualizer()
         return ImageClassificationInferencer(cfg, checkpoint, device)
 
@@ -135,11 +145,12 @@ class Classification(Task):
         height, width = image.shape[:2]
         longest = 32 * min(height, width)
         top, left = max(0, height - longest) // 2, max(0, width - longest) // 2
-        return super().prepare(image[top:top + longest, left:left + longest])  # pipelines crop the middle anyway
+        return super().prepare(image[top : top + longest, left : left + longest])  # pipelines crop the middle anyway
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
         self.visualizer.visualize_cls(
-            image, sample, classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path))
+            image, sample, classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path)
+        )
 
     def record(self, name: Path, sample: Any, label_map: Path) -> None:
         names, scores = self.inferencer.classes, sample.pred_score.tolist()
@@ -151,7 +162,7 @@ class Classification(Task):
 TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
 
 
-def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.) -> Task:
+def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.0) -> Task:
     """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
 
     Args:
@@ -164,6 +175,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         UsageError: If the checkpoint is missing or not the model's, or there is no such device.
     """
     from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
+
     use_safe_loading()
     check_checkpoint(checkpoint)
     try:

@@ -1,4 +1,5 @@
 """Sheets of images: what a network sees, and predictions beside the ground truth."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -21,12 +22,18 @@ from .images import name_results, png_names, refuse_existing
 from .prediction import prepare
 from .tasks import build_task
 
-PLACES = ((.3, .3), (.3, .7), (.7, .3), (.7, .7))
+PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))
 """Of bottleneck tokens, as parts of height and width."""
 
 
-def visualize(config: str, checkpoint: str, source: str, out_dir: str, stages: Optional[Sequence[int]] = None,
-              device: Optional[str] = None) -> list[Path]:
+def visualize(
+    config: str,
+    checkpoint: str,
+    source: str,
+    out_dir: str,
+    stages: Optional[Sequence[int]] = None,
+    device: Optional[str] = None,
+) -> list[Path]:
     """Writes a sheet ``OUT_DIR/vis/….png`` for each image, of what the network sees in the stages of its backbone.
 
     Args:
@@ -58,8 +65,12 @@ def visualize(config: str, checkpoint: str, source: str, out_dir: str, stages: O
     broken: list[Path] = []
     for path, _, prepared in prepare(task, names, broken):
         rows = look(model, task.collate([prepared]), stages)
-        contact_sheet([[image for image, _ in row] for row in rows], [[caption for _, caption in row] for row in rows],
-                      out / sheets[names[path]], width=3.)
+        contact_sheet(
+            [[image for image, _ in row] for row in rows],
+            [[caption for _, caption in row] for row in rows],
+            out / sheets[names[path]],
+            width=3.0,
+        )
     print(f'Sheets of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
 
@@ -76,19 +87,30 @@ def look(model: nn.Module, data: dict, stages: Sequence[int]) -> list[list[tuple
     pixels = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1]
     images = model.data_preprocessor(data, False)['inputs']
     image = np.zeros((*images.shape[2:], 3), np.uint8)
-    image[:pixels.shape[0], :pixels.shape[1]] = pixels
+    image[: pixels.shape[0], : pixels.shape[1]] = pixels
     with watch(model.backbone, stages) as seen:
         model.backbone(images)
 
     kind = 'stage' if hasattr(model.backbone, 'stages') else 'block'
-    rows = [[(image, 'image'), *((feature_image(record.features),
-                                  'features of {} {}, {}×{}'.format(kind, index, *record.features.shape[1:]))
-                                 for index, record in seen.items())]]
+    rows = [
+        [
+            (image, 'image'),
+            *(
+                (
+                    feature_image(record.features),
+                    'features of {} {}, {}×{}'.format(kind, index, *record.features.shape[1:]),
+                )
+                for index, record in seen.items()
+            ),
+        ]
+    ]
     for index, record in seen.items():
         if record.bottleneck is not None:
-            kernels = [bottleneck_kernel(record, *place) for place in PLACES[:len(stages)]]
-            row = [(_mark(overlay(image, kernel), place), f'{kernel.min():.2g} to {kernel.max():.2g}')
-                   for kernel, place in kernels]
+            kernels = [bottleneck_kernel(record, *place) for place in PLACES[: len(stages)]]
+            row = [
+                (_mark(overlay(image, kernel), place), f'{kernel.min():.2g} to {kernel.max():.2g}')
+                for kernel, place in kernels
+            ]
             marked = _mark(image, *(place for _, place in kernels))
             blank = [(np.full_like(image, 255), '')] * (len(stages) - len(row))
             rows.append([(marked, f'bottleneck kernels, {kind} {index}'), *row, *blank])
@@ -101,7 +123,7 @@ def _mark(image: np.ndarray, *places: tuple[float, float]) -> np.ndarray:
     for y, x in places:
         for colour, thickness in ((0, size // 4 + 2), (255, size // 10 + 1)):
             at = round(x * image.shape[1]), round(y * image.shape[0])
-            cv2.drawMarker(image, at, (colour, ) * 3, cv2.MARKER_CROSS, size, thickness)
+            cv2.drawMarker(image, at, (colour,) * 3, cv2.MARKER_CROSS, size, thickness)
     return image
 
 

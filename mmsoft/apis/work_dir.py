@@ -1,4 +1,5 @@
 """Folders that are written to: with room, and by one training at a time."""
+
 import errno
 import os
 from collections.abc import Iterator
@@ -35,5 +36,6 @@ def alone_in(work_dir: str) -> Iterator[None]:
             with FileLock(Path(work_dir, '.lock'), timeout=0) if is_main_process() else nullcontext():
                 yield
         except Timeout:
-            raise UsageError(f'Another training is writing to {work_dir}; wait for its end, or give another '
-                             '--work-dir.') from None
+            raise UsageError(
+                f'Another training is writing to {work_dir}; wait for its end, or give another --work-dir.'
+            ) from None

@@ -10,7 +10,19 @@ from .soft import SOFTAttention
 from .softmax import SoftmaxAttention, SoftmaxClassAttention
 
 __all__ = [
-    'Attention', 'CosFormerAttention', 'EfficientAttention', 'GaussianAttention', 'LinformerAttention',
-    'MultiheadAttention', 'NystromformerAttention', 'PerformerAttention', 'SOFTAttention', 'SimAAttention',
-    'SimAClassAttention', 'Site', 'SoftmaxAttention', 'SoftmaxClassAttention', 'build_attention'
+    'Attention',
+    'CosFormerAttention',
+    'EfficientAttention',
+    'GaussianAttention',
+    'LinformerAttention',
+    'MultiheadAttention',
+    'NystromformerAttention',
+    'PerformerAttention',
+    'SOFTAttention',
+    'SimAAttention',
+    'SimAClassAttention',
+    'Site',
+    'SoftmaxAttention',
+    'SoftmaxClassAttention',
+    'build_attention',
 ]

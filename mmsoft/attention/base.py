@@ -4,6 +4,7 @@ A new attention is one file: a subclass of :class:`MultiheadAttention` if it is 
 or of :class:`Attention`, registered in :data:`mmsoft.registry.MODELS`. Every backbone takes it as
 ``attention=dict(type=…)``.
 """
+
 from typing import Callable, NamedTuple, Optional
 
 import torch
@@ -41,6 +42,7 @@ class Site(NamedTuple):
         project: Makes what turns tokens into queries, keys and values, from channels and heads; called with tokens
             (B, n, C) and the shape of their map, it returns q of shape (B, h, n, C / h), k and v of (B, h, m, C / h).
     """
+
     dims: int
     heads: int
     grid: tuple[int, int]
@@ -146,8 +148,10 @@ def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attenti
     attention = MODELS.get(made) if isinstance(made, str) else made
     if not (isinstance(attention, type) and issubclass(attention, Attention)):
         known = sorted(name for name, one in MODELS.module_dict.items() if issubclass(one, Attention))
-        raise OptionError(f'there is no attention {made!r}; choose one of {", ".join(known)}, '
-                          'or register yours in mmsoft.registry.MODELS')
+        raise OptionError(
+            f'there is no attention {made!r}; choose one of {", ".join(known)}, '
+            'or register yours in mmsoft.registry.MODELS'
+        )
     if attention.for_class_token and not class_token:
         raise OptionError(f'{attention.__name__} answers the class token alone; choose another attention for the map')
     try:

@@ -1,4 +1,5 @@
 """CosFormer: ReLU in place of exponentials, with or without a cosine of positions."""
+
 import math
 from typing import Optional
 

@@ -1,4 +1,5 @@
 """Efficient attention: two softmaxes, one over channels and one over tokens, instead of one over both."""
+
 from typing import Optional
 
 from torch import Tensor

@@ -1,4 +1,5 @@
 """Exact Gaussian attention, which SOFT approximates."""
+
 from typing import Optional
 
 import torch
@@ -30,7 +31,7 @@ class GaussianAttention(Attention):
         super().__init__(site)
         check_choice('normalise', normalise, tuple(PRODUCTS))
         self.product = PRODUCTS[normalise]
-        self.scale = (site.dims // site.heads)**-0.25
+        self.scale = (site.dims // site.heads) ** -0.25
         self.query = nn.Linear(site.dims, site.dims)
         self.value = nn.Linear(site.dims, site.dims)
         self.proj = nn.Linear(site.dims, site.dims)

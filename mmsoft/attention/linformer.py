@@ -1,4 +1,5 @@
 """Linformer: keys and values of fewer tokens, at SOFT's ratio."""
+
 from typing import Optional
 
 import torch

@@ -1,4 +1,5 @@
 """What attention contributes to a network: measured while it runs, and taken away for comparison."""
+
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -45,7 +46,7 @@ class Contribution:
     def add(self, **tensors: Tensor) -> None:
         """Adds the squared norms of tensors, by the names that the properties use."""
         for name, tensor in tensors.items():
-            self._sums[name] = self._sums.get(name, 0.) + tensor.detach().float().square().sum().item()
+            self._sums[name] = self._sums.get(name, 0.0) + tensor.detach().float().square().sum().item()
 
     def add_exponent(self, q: Tensor, bottleneck: Tensor) -> None:
         """Adds the mean exponent of queries (G, n, d) and bottleneck tokens (G, m, d)."""
@@ -56,7 +57,7 @@ class Contribution:
     def _ratio(self, above: str, below: str) -> Optional[float]:
         if not self._sums.get(below):
             return None
-        return (self._sums.get(above, 0.) / self._sums[below])**0.5
+        return (self._sums.get(above, 0.0) / self._sums[below]) ** 0.5
 
 
 @contextmanager
@@ -150,7 +151,7 @@ def _soft_hooks(attention: SOFTAttention, one: Contribution) -> list:
 
 
 def _residual_hooks(attention: Attention, block: nn.Module, one: Contribution) -> list:
-    gamma = getattr(block, 'gamma1', 1.)
+    gamma = getattr(block, 'gamma1', 1.0)
     hooks = [
         block.register_forward_pre_hook(lambda module, args: one.add(beside=args[0])),
         attention.register_forward_hook(lambda module, args, out: one.add(attention=out * gamma)),

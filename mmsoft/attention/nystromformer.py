@@ -1,4 +1,5 @@
 """Nyströmformer: softmax attention by the Nyström method."""
+
 from typing import Optional
 
 import torch.nn.functional as F
@@ -35,20 +36,21 @@ class NystromformerAttention(Attention):
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
         q, k, v = self.qkv(x, hw)
-        q, k = (t * q.size(-1)**-0.25 for t in (q, k))
+        q, k = (t * q.size(-1) ** -0.25 for t in (q, k))
         landmarks_q, landmarks_k = (self._landmarks(t, hw) for t in (q, k))
         out = nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations)
         return self.proj(self.attended(out.transpose(1, 2).flatten(2)))
 
     def _landmarks(self, tokens: Tensor, hw: tuple[int, int]) -> Tensor:
-        tokens = tokens[:, :, tokens.size(2) - hw[0] * hw[1]:].flatten(0, 1)
+        tokens = tokens[:, :, tokens.size(2) - hw[0] * hw[1] :].flatten(0, 1)
         means = F.avg_pool2d(to_map(tokens, hw), self.ratio, ceil_mode=True)
         return to_tokens(means).unflatten(0, (-1, self.num_heads))
 
 
 @at_least_float32
-def nystrom_product(q: Tensor, k: Tensor, v: Tensor, landmarks_q: Tensor, landmarks_k: Tensor,
-                    iterations: int) -> Tensor:
+def nystrom_product(
+    q: Tensor, k: Tensor, v: Tensor, landmarks_q: Tensor, landmarks_k: Tensor, iterations: int
+) -> Tensor:
     """Of (B, h, n, d), (B, h, n, d), (B, h, n, c) and twice (B, h, m, d), all scaled: (B, h, n, c)."""
     kernel = (landmarks_q @ landmarks_k.transpose(-2, -1)).softmax(-1)
     values = (landmarks_q @ k.transpose(-2, -1)).softmax(-1) @ v

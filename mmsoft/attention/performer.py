@@ -1,4 +1,5 @@
 """Performer: softmax attention by positive random features."""
+
 import math
 from typing import Optional
 
@@ -39,7 +40,7 @@ class PerformerAttention(MultiheadAttention):
 @at_least_float32
 def performer_product(q: Tensor, k: Tensor, v: Tensor, features: Tensor, mask: Optional[Tensor] = None) -> Tensor:
     """Of (B, h, n, d), (B, h, m, d), (B, h, m, c), features (r, d) and keys that take part (B, m): (B, h, n, c)."""
-    log_q, log_k = (_log_features(t * t.size(-1)**-0.25, features) for t in (q, k))
+    log_q, log_k = (_log_features(t * t.size(-1) ** -0.25, features) for t in (q, k))
     if mask is not None:
         log_k = log_k.masked_fill(~mask[:, None, :, None], float('-inf'))
     # Factors that the quotient does not see keep the exponentials in range.

@@ -1,4 +1,5 @@
 """SimA: queries and keys normalised over the tokens, then multiplied, without softmax."""
+
 from typing import Any, Optional
 
 from torch import Tensor
@@ -26,8 +27,14 @@ class SimAAttention(MultiheadAttention):
 
     takes_mask = True
 
-    def __init__(self, site: Site, p: Optional[int] = 1, eps: float = 1e-12, order: str = 'auto',
-                 reference_tokens: Optional[int] = None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        p: Optional[int] = 1,
+        eps: float = 1e-12,
+        order: str = 'auto',
+        reference_tokens: Optional[int] = None,
+    ) -> None:
         super().__init__(site)
         self.reference_tokens = reference_tokens
         check_choice('order', order, ('auto', 'tokens', 'channels'))

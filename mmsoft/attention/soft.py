@@ -1,4 +1,5 @@
 """SOFT's attention: a Gaussian kernel and its Nyström decomposition."""
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Optional
@@ -44,9 +45,18 @@ class SOFTAttention(Attention):
         inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
     """
 
-    def __init__(self, site: Site, norm: bool = True, sampling: str = 'conv', bottleneck_size: Optional[int] = None,
-                 initial_gamma: float = 1., newton_iterations: int = 20, inverse: str = 'auto',
-                 bottleneck_limit: Optional[int] = None, bottleneck_gain: bool = True) -> None:
+    def __init__(
+        self,
+        site: Site,
+        norm: bool = True,
+        sampling: str = 'conv',
+        bottleneck_size: Optional[int] = None,
+        initial_gamma: float = 1.0,
+        newton_iterations: int = 20,
+        inverse: str = 'auto',
+        bottleneck_limit: Optional[int] = None,
+        bottleneck_gain: bool = True,
+    ) -> None:
         super().__init__(site)
         check_choice('inverse', inverse, INVERSE_METHODS)
         if newton_iterations < 1:
@@ -55,7 +65,7 @@ class SOFTAttention(Attention):
             raise OptionError(f'bottleneck_limit must be at least 1; got {bottleneck_limit}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.kind = f'SOFTAttention(norm={norm})'
-        self.scale = (dims // heads)**-0.25
+        self.scale = (dims // heads) ** -0.25
         self.product = soft_norm_attention if norm else soft_attention
         self.limit = bottleneck_limit
         self.matched = partial(matched_attention, norm=norm) if bottleneck_gain else None
@@ -110,7 +120,7 @@ def limited_grid(grid: tuple[int, int], limit: int) -> tuple[int, int]:
     They are ``round(sqrt(limit · rows / columns))``, from 1 to the limit, and as many columns as it then allows.
     """
     rows = 1
-    while rows < limit and (2 * rows + 1)**2 * grid[1] <= 4 * limit * grid[0]:  # compilers take no roots of sizes
+    while rows < limit and (2 * rows + 1) ** 2 * grid[1] <= 4 * limit * grid[0]:  # compilers take no roots of sizes
         rows += 1
     return rows, min(grid[1], limit // rows)
 
@@ -131,8 +141,14 @@ class BottleneckTokens(BaseModule):
         initial_gamma (float): Weight of the LayerNorm after ``init_weights``. Defaults to 1.
     """
 
-    def __init__(self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None,
-                 initial_gamma: float = 1.) -> None:
+    def __init__(
+        self,
+        embed_dims: int,
+        ratio: int,
+        sampling: str = 'conv',
+        size: Optional[int] = None,
+        initial_gamma: float = 1.0,
+    ) -> None:
         super().__init__(init_cfg=dict(type='Constant', layer='LayerNorm', val=initial_gamma))
         check_choice('sampling', sampling, ('conv', 'avg_pool', 'random', 'biased'))
         if size is not None and size < 1:
@@ -197,11 +213,13 @@ class BottleneckTokens(BaseModule):
     def _pick(self, q: Tensor) -> Tensor:
         """The first tokens, or random ones, as many as a convolution would make."""
         if torch.onnx.is_in_onnx_export() and (self.sampling == 'random' or self.size is not None):
-            raise OptionError("random bottleneck tokens, or the first of a fixed number, are not exported; take the "
-                              "published sampling='conv', or 'avg_pool'")
+            raise OptionError(
+                'random bottleneck tokens, or the first of a fixed number, are not exported; take the '
+                "published sampling='conv', or 'avg_pool'"
+            )
         rows, columns = self.grid(q.shape[-2:])
         tokens = to_tokens(q)
         if self.sampling == 'biased':
-            return tokens[:, :rows * columns]
+            return tokens[:, : rows * columns]
         generator = None if self.training else torch.Generator().manual_seed(0)
-        return tokens[:, torch.randperm(tokens.size(1), generator=generator)[:rows * columns].to(q.device)]
+        return tokens[:, torch.randperm(tokens.size(1), generator=generator)[: rows * columns].to(q.device)]

@@ -1,4 +1,5 @@
 """Scaled dot-product attention, the Transformer's."""
+
 from typing import Optional
 
 import torch.nn.functional as F

@@ -1,4 +1,5 @@
 """What every mmsoft backbone has in common: sizes, outputs, freezing, layers, published checkpoints."""
+
 from collections.abc import Iterable, Sequence
 from typing import Optional, Union
 
@@ -47,25 +48,27 @@ class BaseBackbone(BaseModule):
     published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.
     arch_settings: dict[str, dict] = {}  #: Sizes by name.
 
-    def __init__(self,
-                 depth: int,
-                 out_indices: Sequence[int],
-                 out_type: str = 'featmap',
-                 with_cls_token: bool = False,
-                 frozen_stages: int = -1,
-                 norm_eval: bool = False,
-                 with_cp: bool = False,
-                 drop_rate: float = 0.,
-                 drop_path_rate: float = 0.,
-                 in_channels: int = 3,
-                 init_cfg: Optional[Union[dict, list[dict]]] = None) -> None:
+    def __init__(
+        self,
+        depth: int,
+        out_indices: Sequence[int],
+        out_type: str = 'featmap',
+        with_cls_token: bool = False,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        in_channels: int = 3,
+        init_cfg: Optional[Union[dict, list[dict]]] = None,
+    ) -> None:
         super().__init__(init_cfg)
         self.init_cfg: Optional[Union[dict, list[dict]]]
         self._register_state_dict_hook(note_attention)
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
-        out_indices = (out_indices, ) if isinstance(out_indices, int) else tuple(out_indices)
+        out_indices = (out_indices,) if isinstance(out_indices, int) else tuple(out_indices)
         if out_type == 'cls_token':
-            out_indices = (depth - 1, )
+            out_indices = (depth - 1,)
         if not out_indices or not all(-depth <= i < depth for i in out_indices):
             raise OptionError(f'out_indices must lie between 0 and {depth - 1}, got {out_indices}')
         if not -1 <= frozen_stages <= depth:
@@ -106,7 +109,7 @@ class BaseBackbone(BaseModule):
     def _outputs(self, maps: Sequence[Tensor], cls: Optional[Tensor] = None) -> tuple:
         """What :meth:`forward` returns, from maps (B, C, H, W) in any format and the class token (B, C), if any."""
         if self.out_type == 'cls_token':
-            return (cls, )
+            return (cls,)
         maps = [x.contiguous() for x in maps]
         return (*maps[:-1], (maps[-1], cls)) if self.with_cls_token else tuple(maps)
 
@@ -160,7 +163,7 @@ class BaseBackbone(BaseModule):
         whole model, where those of this backbone begin with ``prefix``.
         """
         layers = self._layers()
-        name = param_name[len(prefix):] if param_name.startswith(prefix) else ''
+        name = param_name[len(prefix) :] if param_name.startswith(prefix) else ''
         depth = next((depth for depth, starts in enumerate(layers) if name.startswith(starts)), len(layers))
         return depth, len(layers) + 1
 

@@ -1,4 +1,5 @@
 """SimA in the architecture of CvT: three stages, convolutions before every attention."""
+
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -57,27 +58,30 @@ class SimACvT(BaseBackbone):
         'w24': dict(embed_dims=[192, 768, 1024], num_heads=[3, 12, 16], depths=[2, 2, 20]),
     }
 
-    def __init__(self,
-                 arch: Arch = '13',
-                 out_indices: Sequence[int] = (0, 1, 2),
-                 attention: dict = dict(type='SimAAttention'),
-                 num_heads: Optional[int] = None,
-                 act_cfg: dict = dict(type=QuickGELU),
-                 norm_cfg: dict = dict(type='BN'),
-                 **kwargs) -> None:
+    def __init__(
+        self,
+        arch: Arch = '13',
+        out_indices: Sequence[int] = (0, 1, 2),
+        attention: dict = dict(type='SimAAttention'),
+        num_heads: Optional[int] = None,
+        act_cfg: dict = dict(type=QuickGELU),
+        norm_cfg: dict = dict(type='BN'),
+        **kwargs,
+    ) -> None:
         self.arch = self.read_arch(arch)
         super().__init__(3, out_indices, **kwargs)
         self.embed_dims = self.arch['embed_dims']
         project = partial(ConvQKV, norm_cfg=norm_cfg)
         channels = [self.in_channels, *self.embed_dims]
         self.stages = ModuleList()
-        for i, depth in enumerate(self.arch['depths'][:self.out_indices[-1] + 1]):
+        for i, depth in enumerate(self.arch['depths'][: self.out_indices[-1] + 1]):
             dims, last = channels[i + 1], i == 2
-            site = Site(dims, num_heads or self.arch['num_heads'][i], (56 >> i, ) * 2, (8, 4, 2)[i], project=project)
+            site = Site(dims, num_heads or self.arch['num_heads'][i], (56 >> i,) * 2, (8, 4, 2)[i], project=project)
             rates = linear_rates(self.drop_path_rate if last else 0, depth)
             blocks = ModuleList(
                 PreNormBlock(build_attention(attention, site), dims, self.drop_rate, rate, eps=1e-5, act_cfg=act_cfg)
-                for rate in rates)
+                for rate in rates
+            )
             embed = nn.Conv2d(channels[i], dims, *((3, 2, 1) if i else (7, 4, 2)))
             self.stages.append(CvTStage(embed, dims, blocks, with_cls_token=last, with_cp=self.with_cp))
         self.norm = nn.LayerNorm(self.embed_dims[-1], eps=1e-5) if self.has_cls_token else None
@@ -98,7 +102,7 @@ class SimACvT(BaseBackbone):
 
     def _frozen_modules(self):
         yield from (self.stages[0].embed, self.stages[0].norm)
-        yield from self.stages[:self.frozen_stages]
+        yield from self.stages[: self.frozen_stages]
         if self.norm is not None and self.frozen_stages >= len(self.stages):
             yield self.norm
 
@@ -114,8 +118,9 @@ class CvTStage(BaseModule):
         with_cp (bool): Recompute each block in the backward pass.
     """
 
-    def __init__(self, embed: nn.Module, embed_dims: int, blocks: ModuleList, with_cls_token: bool,
-                 with_cp: bool) -> None:
+    def __init__(
+        self, embed: nn.Module, embed_dims: int, blocks: ModuleList, with_cls_token: bool, with_cp: bool
+    ) -> None:
         super().__init__()
         self.with_cp = with_cp
         self.embed = embed
@@ -172,4 +177,5 @@ class ConvQKV(BaseModule):
     def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
         """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""
         return tuple(
-            project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2) for project in (self.q, self.k, self.v))
+            project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2) for project in (self.q, self.k, self.v)
+        )

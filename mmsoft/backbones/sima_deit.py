@@ -1,4 +1,5 @@
 """SimA in the architecture of DeiT, the ordinary ViT with a class token."""
+
 from collections.abc import Sequence
 from typing import Optional
 
@@ -47,20 +48,22 @@ class SimADeiT(BaseBackbone):
         base=dict(embed_dims=768, num_heads=12, depth=12),
     )
 
-    def __init__(self,
-                 arch: Arch = 'small',
-                 out_indices: Sequence[int] = (3, 5, 7, 11),
-                 attention: dict = dict(type='SimAAttention'),
-                 num_heads: Optional[int] = None,
-                 act_cfg: dict = dict(type='GELU'),
-                 img_size: int = 224,
-                 patch_size: int = 16,
-                 **kwargs) -> None:
+    def __init__(
+        self,
+        arch: Arch = 'small',
+        out_indices: Sequence[int] = (3, 5, 7, 11),
+        attention: dict = dict(type='SimAAttention'),
+        num_heads: Optional[int] = None,
+        act_cfg: dict = dict(type='GELU'),
+        img_size: int = 224,
+        patch_size: int = 16,
+        **kwargs,
+    ) -> None:
         self.arch = self.read_arch(arch)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['depth']
         super().__init__(depth, out_indices, **kwargs)
         self.patch_size = patch_size
-        self.grid = (-(-img_size // patch_size), ) * 2
+        self.grid = (-(-img_size // patch_size),) * 2
         site = Site(self.embed_dims, num_heads or self.arch['num_heads'], self.grid, ratio=2)
 
         self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)
@@ -69,7 +72,8 @@ class SimADeiT(BaseBackbone):
         rates = linear_rates(self.drop_path_rate, depth)
         self.blocks = ModuleList(
             PreNormBlock(build_attention(attention, site), self.embed_dims, self.drop_rate, rate, act_cfg=act_cfg)
-            for rate in rates[:self.out_indices[-1] + 1])
+            for rate in rates[: self.out_indices[-1] + 1]
+        )
         self.norm = nn.LayerNorm(self.embed_dims, eps=1e-6) if self.has_cls_token else None
         self.freeze()
 
@@ -89,10 +93,10 @@ class SimADeiT(BaseBackbone):
         return self._outputs(maps, cls)
 
     def _layers(self) -> list[tuple[str, ...]]:
-        return [('patch_embed', 'cls_token', 'pos_embed'), *((f'blocks.{i}.', ) for i in range(self.arch['depth']))]
+        return [('patch_embed', 'cls_token', 'pos_embed'), *((f'blocks.{i}.',) for i in range(self.arch['depth']))]
 
     def _frozen_modules(self):
         yield from (self.patch_embed, self.cls_token, self.pos_embed)
-        yield from self.blocks[:self.frozen_stages]
+        yield from self.blocks[: self.frozen_stages]
         if self.norm is not None and self.frozen_stages >= len(self.blocks):
             yield self.norm

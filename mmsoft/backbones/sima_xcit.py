@@ -1,4 +1,5 @@
 """SimA in the architecture of XCiT: attention at one stride, and a class token behind it."""
+
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -67,8 +68,9 @@ class SimAXCiT(BaseBackbone):
             num_heads=num_heads,
             depth=depth,
             patch_size=patch_size,
-            gamma=1. if depth == 12 else 1e-5,
-            norm_tokens=name != 'nano')
+            gamma=1.0 if depth == 12 else 1e-5,
+            norm_tokens=name != 'nano',
+        )
         for patch_size in (16, 8)
         for name, depth, embed_dims, num_heads in (
             ('nano', 12, 128, 4),
@@ -82,40 +84,56 @@ class SimAXCiT(BaseBackbone):
         )
     }
 
-    def __init__(self,
-                 arch: Arch = 'small-12-p16',
-                 out_indices: Sequence[int] = (3, 5, 7, 11),
-                 attention: dict = dict(type='SimAAttention'),
-                 class_attention: Optional[dict] = None,
-                 num_heads: Optional[int] = None,
-                 lpi: bool = True,
-                 act_cfg: dict = dict(type='GELU'),
-                 mask_padding: bool = False,
-                 norm_cfg: dict = dict(type='BN'),
-                 **kwargs) -> None:
-        self.arch = self.read_arch(arch, gamma=1., norm_tokens=True)
+    def __init__(
+        self,
+        arch: Arch = 'small-12-p16',
+        out_indices: Sequence[int] = (3, 5, 7, 11),
+        attention: dict = dict(type='SimAAttention'),
+        class_attention: Optional[dict] = None,
+        num_heads: Optional[int] = None,
+        lpi: bool = True,
+        act_cfg: dict = dict(type='GELU'),
+        mask_padding: bool = False,
+        norm_cfg: dict = dict(type='BN'),
+        **kwargs,
+    ) -> None:
+        self.arch = self.read_arch(arch, gamma=1.0, norm_tokens=True)
         dims, patch_size, gamma = self.arch['embed_dims'], self.arch['patch_size'], self.arch['gamma']
         super().__init__(self.arch['depth'], out_indices, **kwargs)
         self.embed_dims = dims
         self.mask_padding = mask_padding
-        site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size, ) * 2,
-                    max(1, 32 // patch_size))
+        site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size,) * 2, max(1, 32 // patch_size))
 
         self.patch_embed = ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
         self.pos_encoding = FourierPositionEncoding(dims)
         self.blocks = ModuleList(
             XCiTBlock(
-                build_attention(attention, site), dims, gamma, lpi, self.drop_rate, self.drop_path_rate, act_cfg,
-                norm_cfg) for _ in range(self.out_indices[-1] + 1))
+                build_attention(attention, site),
+                dims,
+                gamma,
+                lpi,
+                self.drop_rate,
+                self.drop_path_rate,
+                act_cfg,
+                norm_cfg,
+            )
+            for _ in range(self.out_indices[-1] + 1)
+        )
         if self.has_cls_token:
-            class_attention = (class_attention or self.blocks[0].attn.class_attention()
-                               or dict(type='SimAClassAttention'))
+            class_attention = (
+                class_attention or self.blocks[0].attn.class_attention() or dict(type='SimAClassAttention')
+            )
             self.cls_token = token_parameter(1, dims)
             self.cls_blocks = ModuleList(
                 ClassAttentionBlock(
-                    build_attention(class_attention, site, class_token=True), dims, gamma, self.arch['norm_tokens'],
-                    act_cfg)
-                for _ in range(2))
+                    build_attention(class_attention, site, class_token=True),
+                    dims,
+                    gamma,
+                    self.arch['norm_tokens'],
+                    act_cfg,
+                )
+                for _ in range(2)
+            )
             self.norm = nn.LayerNorm(dims, eps=1e-6)
         self.freeze()
 
@@ -144,12 +162,12 @@ class SimAXCiT(BaseBackbone):
         return self.norm(x[:, 0])
 
     def _layers(self) -> list[tuple[str, ...]]:
-        class_blocks = [('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.', )] if self.has_cls_token else []
-        blocks = [(f'blocks.{i}.', ) for i in range(self.arch['depth'])]
+        class_blocks = [('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.',)] if self.has_cls_token else []
+        blocks = [(f'blocks.{i}.',) for i in range(self.arch['depth'])]
         return [('patch_embed', 'pos_encoding'), *blocks, *class_blocks]
 
     def _frozen_modules(self):
         yield from (self.patch_embed, self.pos_encoding)
-        yield from self.blocks[:self.frozen_stages]
+        yield from self.blocks[: self.frozen_stages]
         if self.has_cls_token and self.frozen_stages >= len(self.blocks):
             yield from (self.cls_token, self.cls_blocks, self.norm)

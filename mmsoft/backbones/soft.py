@@ -1,4 +1,5 @@
 """SOFT and SOFT-Norm: softmax-free transformers with a Gaussian kernel (2110.11945; 2207.03341)."""
+
 from collections.abc import Sequence
 from typing import Union
 
@@ -67,15 +68,17 @@ class SOFT(BaseBackbone):
         )
     }
 
-    def __init__(self,
-                 arch: Arch = 'small',
-                 attention_norm: bool = True,
-                 out_indices: Sequence[int] = (0, 1, 2, 3),
-                 attention: Union[dict, list[dict]] = dict(type='SOFTAttention'),
-                 embedding: str = 'overlapped',
-                 img_size: int = 224,
-                 norm_cfg: dict = dict(type='BN'),
-                 **kwargs) -> None:
+    def __init__(
+        self,
+        arch: Arch = 'small',
+        attention_norm: bool = True,
+        out_indices: Sequence[int] = (0, 1, 2, 3),
+        attention: Union[dict, list[dict]] = dict(type='SOFTAttention'),
+        embedding: str = 'overlapped',
+        img_size: int = 224,
+        norm_cfg: dict = dict(type='BN'),
+        **kwargs,
+    ) -> None:
         self.arch = self.read_arch(arch)
         check_choice('embedding', embedding, ('overlapped', 'patches'))
         self.attention = self._per_stage(attention, attention_norm)
@@ -88,12 +91,12 @@ class SOFT(BaseBackbone):
         rates = iter(linear_rates(self.drop_path_rate, sum(self.arch['depths'])))
         self.stages = ModuleList()
         for i in range(self.out_indices[-1] + 1):
-            grid = (-(-img_size // STRIDES[i]), ) * 2
+            grid = (-(-img_size // STRIDES[i]),) * 2
             blocks = ModuleList(self._block(i, grid, next(rates)) for _ in range(self.arch['depths'][i]))
             if embedding == 'patches':
                 embed = PatchEmbed(channels[i], channels[i + 1], 4 if i == 0 else 2)
             else:
-                embed = _overlapped(channels[i], (32, 32, channels[1]) if i == 0 else (channels[i + 1], ), norm_cfg)
+                embed = _overlapped(channels[i], (32, 32, channels[1]) if i == 0 else (channels[i + 1],), norm_cfg)
             self.stages.append(SOFTStage(embed, channels[i + 1], grid, blocks, i == 3, self.with_cp))
         self.norm = nn.LayerNorm(self.embed_dims[3], eps=1e-6) if len(self.stages) == len(STRIDES) else None
         self.freeze()
@@ -136,12 +139,14 @@ class SOFT(BaseBackbone):
         if len(attention) != stages:
             raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
         soft = ('SOFTAttention', 'mmsoft.SOFTAttention', SOFTAttention)
-        return [{'norm': norm, **cfg} if isinstance(cfg, dict) and cfg.get('type') in soft else cfg
-                for cfg in attention]
+        return [
+            {'norm': norm, **cfg} if isinstance(cfg, dict) and cfg.get('type') in soft else cfg for cfg in attention
+        ]
 
     def _block(self, stage: int, grid: tuple[int, int], rate: float) -> nn.Module:
         dims, heads, ratio, kernel_size = (
-            self.arch[key][stage] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes'))
+            self.arch[key][stage] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes')
+        )
         attn = build_attention(self.attention[stage], Site(dims, heads, grid, ratio, kernel_size))
         if stage == 3 and isinstance(attn, SoftmaxAttention):
             return PreNormBlock(attn, dims, self.drop_rate, rate)
@@ -152,7 +157,7 @@ class SOFT(BaseBackbone):
 
     def _frozen_modules(self):
         yield self.stages[0].embed
-        yield from self.stages[:self.frozen_stages]
+        yield from self.stages[: self.frozen_stages]
         if self.norm is not None and self.frozen_stages >= len(self.stages):
             yield self.norm
 
@@ -169,8 +174,15 @@ class SOFTStage(BaseModule):
         with_cp (bool): Recompute each block in the backward pass.
     """
 
-    def __init__(self, embed: nn.Module, embed_dims: int, grid: tuple[int, int], blocks: ModuleList,
-                 with_cls_token: bool, with_cp: bool) -> None:
+    def __init__(
+        self,
+        embed: nn.Module,
+        embed_dims: int,
+        grid: tuple[int, int],
+        blocks: ModuleList,
+        with_cls_token: bool,
+        with_cp: bool,
+    ) -> None:
         super().__init__()
         self.grid = grid
         self.with_cp = with_cp

@@ -1,9 +1,19 @@
 """Published names and ours, safe reading, and loading; :mod:`.safe_loading` is for what mmengine reads by itself."""
+
 from .io import CheckpointError, read_checkpoint, select_state_dict, write_checkpoint
 from .load import check_model, convert_checkpoint, convert_classifier_checkpoint, load_pretrained
 from .names import FAMILIES, to_mmsoft, to_published
 
 __all__ = [
-    'FAMILIES', 'CheckpointError', 'check_model', 'convert_checkpoint', 'convert_classifier_checkpoint',
-    'load_pretrained', 'read_checkpoint', 'select_state_dict', 'to_mmsoft', 'to_published', 'write_checkpoint'
+    'FAMILIES',
+    'CheckpointError',
+    'check_model',
+    'convert_checkpoint',
+    'convert_classifier_checkpoint',
+    'load_pretrained',
+    'read_checkpoint',
+    'select_state_dict',
+    'to_mmsoft',
+    'to_published',
+    'write_checkpoint',
 ]

@@ -1,4 +1,5 @@
 """Reading a checkpoint without running anything in it, choosing its weights, and writing one without losing another."""
+
 import argparse
 import hashlib
 import pickle
@@ -87,12 +88,15 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
         if isinstance(tensor, Tensor) and isinstance(name, str)
     }
     if not state_dict:
-        raise CheckpointError(f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '
-                              'check that it is the checkpoint of a model.')
+        raise CheckpointError(
+            f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '
+            'check that it is the checkpoint of a model.'
+        )
     for name, tensor in state_dict.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise CheckpointError(f'{filename} holds NaN or infinity in {name}; use a checkpoint from before the '
-                                  'training diverged.')
+            raise CheckpointError(
+                f'{filename} holds NaN or infinity in {name}; use a checkpoint from before the training diverged.'
+            )
     return state_dict, entry
 
 
@@ -122,8 +126,10 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
     with path.open('rb') as file:
         is_zip = file.read(4) == b'PK\x03\x04'
     if _is_unsafe_archive(path, is_zip):
-        raise CheckpointError('holds a TorchScript program, is compressed or a tar archive, which could run code or '
-                              'fill the memory when it is loaded, so it is not read; save the state dict of the model.')
+        raise CheckpointError(
+            'holds a TorchScript program, is compressed or a tar archive, which could run code or '
+            'fill the memory when it is loaded, so it is not read; save the state dict of the model.'
+        )
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
     safe = _safe_globals()
     statistics = dict(HistoryBuffer()._statistics_methods)  # of the class, and a file can change it
@@ -145,7 +151,8 @@ def _is_unsafe_archive(path: Path, is_zip: bool) -> bool:
         return tarfile.is_tarfile(path)
     with torch.serialization._open_zipfile_reader(str(path)) as reader, zipfile.ZipFile(path) as archive:
         return torch.serialization._is_torchscript_zip(reader) or any(
-            entry.compress_type for entry in archive.infolist())
+            entry.compress_type for entry in archive.infolist()
+        )
 
 
 def _check_content(content: Any, size: int) -> None:
@@ -154,15 +161,18 @@ def _check_content(content: Any, size: int) -> None:
     torch before 2.8 takes the length of a storage from the pickle, and would read past the end of the record.
     """
     if not isinstance(content, dict):
-        raise CheckpointError(f'holds a {type(content).__name__} where a checkpoint holds a dict of tensors; save the '
-                              'state dict of the model.')
+        raise CheckpointError(
+            f'holds a {type(content).__name__} where a checkpoint holds a dict of tensors; save the '
+            'state dict of the model.'
+        )
     seen, claimed, left = set(), {}, [content]
     while left:
         node = left.pop()
         if isinstance(node, Tensor):
             if node.layout is not torch.strided or node.is_meta or node.is_quantized or node.is_nested:
-                raise CheckpointError('holds a tensor that is sparse, quantized, nested or on no device; save dense '
-                                      'weights.')
+                raise CheckpointError(
+                    'holds a tensor that is sparse, quantized, nested or on no device; save dense weights.'
+                )
             storage = node.untyped_storage()
             claim = max(storage.nbytes(), node.numel() * node.element_size())  # an expanded tensor claims more
             claimed[storage.data_ptr()] = max(claim, claimed.get(storage.data_ptr(), 0))
@@ -175,8 +185,10 @@ def _check_content(content: Any, size: int) -> None:
                     node._metadata = metadata
             left += list(node.values()) if isinstance(node, dict) else node
     if sum(claimed.values()) > size:
-        raise CheckpointError('is damaged, or made to fill the memory: its tensors claim more bytes than the file has; '
-                              'get it again from a place that you trust.')
+        raise CheckpointError(
+            'is damaged, or made to fill the memory: its tensors claim more bytes than the file has; '
+            'get it again from a place that you trust.'
+        )
 
 
 @cache
@@ -197,17 +209,19 @@ def _safe_globals() -> dict[str, Any]:
     for core in ('numpy.core', 'numpy._core'):
         functions[f'{core}.multiarray._reconstruct'] = np.empty(0).__reduce__()[0]
         functions[f'{core}.multiarray.scalar'] = np.float64().__reduce__()[0]
-    return {**{f'{one.__module__}.{one.__qualname__}': one for one in classes},
-            **{path: renamed(path, call) for path, call in functions.items()}}
+    return {
+        **{f'{one.__module__}.{one.__qualname__}': one for one in classes},
+        **{path: renamed(path, call) for path, call in functions.items()},
+    }
 
 
 def _restricted_pickle(safe: dict[str, Any]) -> SimpleNamespace:
     """Python's pickle for names in torch's list and in ours alone (docs.python.org, "Restricting Globals")."""
     from torch._weights_only_unpickler import _get_allowed_globals
+
     allowed = {**_get_allowed_globals(), **safe}
 
     class Unpickler(pickle.Unpickler):
-
         def find_class(self, module: str, name: str) -> Any:
             path = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
             if path not in allowed:
@@ -215,7 +229,8 @@ def _restricted_pickle(safe: dict[str, Any]) -> SimpleNamespace:
             return allowed[path]
 
     return SimpleNamespace(
-        __name__='restricted', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
+        __name__='restricted', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load()
+    )
 
 
 def _explain(error: Exception) -> str:
@@ -225,10 +240,14 @@ def _explain(error: Exception) -> str:
     if isinstance(error, (MemoryError, PermissionError)):
         return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).'
     if refused and isinstance(error, pickle.UnpicklingError):
-        return (f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '
-                'the state dict of the model alone.')
-    return ('is empty, damaged or cut off, or not a checkpoint of torch or safetensors; check that it is the right '
-            'file, and get it again.')
+        return (
+            f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '
+            'the state dict of the model alone.'
+        )
+    return (
+        'is empty, damaged or cut off, or not a checkpoint of torch or safetensors; check that it is the right '
+        'file, and get it again.'
+    )
 
 
 def _download(url: str) -> Path:

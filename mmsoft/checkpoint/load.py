@@ -1,4 +1,5 @@
 """A checkpoint into a backbone, into mmpretrain's classifier, or into a file under the other set of names."""
+
 import logging
 import operator
 import re
@@ -34,10 +35,11 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     state_dict, entry = select_state_dict(checkpoint, filename)
     if prefix:
         prefix = prefix.rstrip('.') + '.'
-        state_dict = {name[len(prefix):]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        state_dict = {name[len(prefix) :]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
         if not state_dict:
-            raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out to find the '
-                                  'backbone by itself.')
+            raise CheckpointError(
+                f'{filename} has no names that start with {prefix}; leave prefix out to find the backbone by itself.'
+            )
     family, ours = to_mmsoft(state_dict)
     fitting = fit(backbone, without_prefix(ours), f'{filename} ({entry})' if entry else str(filename), family)
     backbone.load_state_dict(fitting, strict=False)
@@ -60,15 +62,22 @@ def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint:
     own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)
-    differing = [name for name, tensor in own.items() if name not in loaded or not (
-        _fits(loaded[name], tensor) or name.endswith('pos_embed'))]
+    differing = [
+        name
+        for name, tensor in own.items()
+        if name not in loaded or not (_fits(loaded[name], tensor) or name.endswith('pos_embed'))
+    ]
     if len(differing) == len(own):
-        raise CheckpointError(f'{filename} does not fit the config: no tensor in it has a name and a shape of the '
-                              'model; check that it is the right file.')
+        raise CheckpointError(
+            f'{filename} does not fit the config: no tensor in it has a name and a shape of the '
+            'model; check that it is the right file.'
+        )
     if differing and whole:
-        raise CheckpointError(f'{filename} does not fit the config: {differing[0]} is missing there, or of another '
-                              f'shape than {tuple(own[differing[0]].shape)}; training leaves a config that fits in its '
-                              'work dir.')
+        raise CheckpointError(
+            f'{filename} does not fit the config: {differing[0]} is missing there, or of another '
+            f'shape than {tuple(own[differing[0]].shape)}; training leaves a config that fits in its '
+            'work dir.'
+        )
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
@@ -101,8 +110,9 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
     state_dict.update(whole)
 
 
-def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], to: str = 'mmsoft',
-                       force: bool = False) -> str:
+def convert_checkpoint(
+    source: Union[str, Path], target: Union[str, Path], to: str = 'mmsoft', force: bool = False
+) -> str:
     """Writes the weights of a checkpoint, head included, under our names or the published ones, bit by bit.
 
     Args:
@@ -125,12 +135,15 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], to: s
         raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
     write_checkpoint(converted, target, 'state_dict' if to == 'mmsoft' else family.entry)
     names = 'our' if to == 'mmsoft' else 'published'
-    return (f'{target}: {len(converted)} tensors of {family.name} under {names} names, from '
-            f'{entry or "the state dict"} of {source}')
+    return (
+        f'{target}: {len(converted)} tensors of {family.name} under {names} names, from '
+        f'{entry or "the state dict"} of {source}'
+    )
 
 
-def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family],
-        log: bool = True) -> StateDict:
+def fit(
+    backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family], log: bool = True
+) -> StateDict:
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
     Args:
@@ -149,8 +162,9 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
     network = type(backbone).__name__
     if family is None or family.name != backbone.published:
         kind = f'a network of the family {family.name}' if family else 'another network'
-        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {network}; use a checkpoint of '
-                              f'{network}.')
+        raise CheckpointError(
+            f'{filename} holds {kind}, nothing in it matches {network}; use a checkpoint of {network}.'
+        )
     _check_arch(backbone, state_dict, filename)
     own = backbone.state_dict()
     fitting, resized = {name: state_dict[name] for name in own if name in state_dict}, []
@@ -160,14 +174,19 @@ def fit(backbone: nn.Module, state_dict: StateDict, filename: str, family: Optio
             resized += [f'{name} {grids}'] if grids else []
         if not _fits(fitting[name], own[name]):
             theirs, ours = (f'of shape {tuple(t.shape)} in {t.dtype}' for t in (tensor, own[name]))
-            raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; build the '
-                                  'backbone with the arguments that the file was made with.')
+            raise CheckpointError(
+                f'{filename} has {name} {theirs} where the backbone has it {ours}; build the '
+                'backbone with the arguments that the file was made with.'
+            )
     if log:
         missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
         left_out = [name for name in state_dict if name not in own]
-        print_log(f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {network}; resized: '
-                  f'{", ".join(resized) or "none"}; left out: {_summary(left_out)}; missing: '
-                  f'{_summary(missing)}', logger='current')
+        print_log(
+            f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {network}; resized: '
+            f'{", ".join(resized) or "none"}; left out: {_summary(left_out)}; missing: '
+            f'{_summary(missing)}',
+            logger='current',
+        )
     return fitting
 
 
@@ -187,12 +206,16 @@ def warn_of_other_attention(backbone: nn.Module, trained: Any) -> None:
         trained (dict[str, str]): What :func:`note_attention` has noted; anything else says nothing.
     """
     trained = trained if isinstance(trained, dict) else {}
-    differing = [(str(trained[name]), own) for name, own in _attention(backbone).items()
-                 if trained.get(name, own) != own]
+    differing = [
+        (str(trained[name]), own) for name, own in _attention(backbone).items() if trained.get(name, own) != own
+    ]
     if differing:
         theirs, ours = (' and '.join(dict.fromkeys(kinds)) for kinds in zip(*differing))
-        print_log(f'The checkpoint was trained with {theirs} and is loaded into {ours}: a start for training, no '
-                  'result yet.', logger='current', level=logging.WARNING)
+        print_log(
+            f'The checkpoint was trained with {theirs} and is loaded into {ours}: a start for training, no result yet.',
+            logger='current',
+            level=logging.WARNING,
+        )
 
 
 def _attention(backbone: nn.Module) -> dict[str, str]:
@@ -220,15 +243,19 @@ def _check_arch(backbone: nn.Module, state_dict: StateDict, filename: str) -> No
     """Compares the sizes of the stages that are in the file and in the backbone."""
     found, built, arch = _read_arch(state_dict), _read_arch(backbone.state_dict()), backbone.arch
     if not set(found) <= set(built):
-        raise CheckpointError(f'{filename} lacks tensors that tell the size of its network; it is damaged, get it '
-                              'again.')
+        raise CheckpointError(
+            f'{filename} lacks tensors that tell the size of its network; it is damaged, get it again.'
+        )
 
     def as_list(sizes: Union[int, list[int]]) -> list[int]:
         return sizes if isinstance(sizes, list) else [sizes]
 
     # Stages that are not built, or not in the file, may be anything.
-    differing = [name for name in found if found[name] != arch[name]
-                 and any(map(operator.ne, as_list(found[name]), as_list(built[name])))]
+    differing = [
+        name
+        for name in found
+        if found[name] != arch[name] and any(map(operator.ne, as_list(found[name]), as_list(built[name])))
+    ]
     if differing:
         differences = ' and '.join(f'{name} {found[name]} where the backbone has {arch[name]}' for name in differing)
         named = [repr(name) for name, sizes in backbone.arch_settings.items() if found.items() <= sizes.items()]

@@ -4,6 +4,7 @@ Every family has one table of pairs, published name first, that is read in both 
 ``('att.mha.W_q', 'attn.query')`` of ``_SOFT_BLOCK``, for example, ``block1.0.att.mha.W_q.weight`` of SOFT's authors is
 ``backbone.stages.0.blocks.0.attn.query.weight`` here.
 """
+
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,8 +57,11 @@ class Family:
         """
         parts: dict[tuple[str, int], dict[int, Tensor]] = {}
         for name, tensor in state_dict.items():
-            found = ((_rename(name, theirs, ours), part, len(modules)) for modules, ours in self._table
-                     for part, theirs in enumerate(modules))
+            found = (
+                (_rename(name, theirs, ours), part, len(modules))
+                for modules, ours in self._table
+                for part, theirs in enumerate(modules)
+            )
             ours, part, count = next((one for one in found if one[0]), (name, 0, 1))
             parts.setdefault((ours, count), {})[part] = tensor
         return {name: _join(name, [found.get(i) for i in range(count)]) for (name, count), found in parts.items()}
@@ -107,8 +111,11 @@ _XCIT_BLOCK = [
 ]
 _CVT_BLOCK = [
     *_NORMS,
-    *((f'attn.conv_proj_{x}.{theirs}', f'attn.qkv.{x}.{ours}') for x in 'qkv'
-      for theirs, ours in (('conv', 'conv'), ('bn', 'norm'))),
+    *(
+        (f'attn.conv_proj_{x}.{theirs}', f'attn.qkv.{x}.{ours}')
+        for x in 'qkv'
+        for theirs, ours in (('conv', 'conv'), ('bn', 'norm'))
+    ),
     *((f'attn.proj_{x}', f'attn.qkv.{x}.proj') for x in 'qkv'),
     ('attn.proj', 'attn.proj'),
     *_MLP,
@@ -119,30 +126,45 @@ SOFT = Family(
     signature=('patch_embed1.proj.0.weight', 'block1.0.att.mha.W_q.weight'),
     own_signature=('stages.0.pos_embed', 'stages.0.embed.0.conv.weight'),
     rules=[
-        *((f'patch_embed1.proj.{3 * i + j}', f'stages.0.embed.{i}.{layer}')
-          for i in range(3) for j, layer in enumerate(('conv', 'norm'))),
-        *((f'patch_embed{stage + 1}.proj.{j}', f'stages.{stage}.embed.0.{layer}')
-          for stage in (1, 2, 3) for j, layer in enumerate(('conv', 'norm'))),
+        *(
+            (f'patch_embed1.proj.{3 * i + j}', f'stages.0.embed.{i}.{layer}')
+            for i in range(3)
+            for j, layer in enumerate(('conv', 'norm'))
+        ),
+        *(
+            (f'patch_embed{stage + 1}.proj.{j}', f'stages.{stage}.embed.0.{layer}')
+            for stage in (1, 2, 3)
+            for j, layer in enumerate(('conv', 'norm'))
+        ),
         *((f'pos_embed{stage + 1}', f'stages.{stage}.pos_embed') for stage in range(4)),
-        *((f'block{stage + 1}.*.{theirs}', f'stages.{stage}.blocks.*.{ours}')
-          for stage in range(3) for theirs, ours in _SOFT_BLOCK),
-        *((f'block4.*.{theirs}', f'stages.3.blocks.*.{ours}') for theirs, ours in
-          [*_NORMS, ('attn.proj', 'attn.proj'), *_MLP]),
+        *(
+            (f'block{stage + 1}.*.{theirs}', f'stages.{stage}.blocks.*.{ours}')
+            for stage in range(3)
+            for theirs, ours in _SOFT_BLOCK
+        ),
+        *(
+            (f'block4.*.{theirs}', f'stages.3.blocks.*.{ours}')
+            for theirs, ours in [*_NORMS, ('attn.proj', 'attn.proj'), *_MLP]
+        ),
         ({'block4.*.attn.q': 1, 'block4.*.attn.kv': 2}, 'stages.3.blocks.*.attn.qkv'),
         ('cls_token', 'stages.3.cls_token'),
         ('norm', 'norm'),
     ],
     attention='',
     weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny and of SOFT-Norm Tiny to Large',
-    entry='state_dict')
+    entry='state_dict',
+)
 
 SIMA_XCIT = Family(
     name='sima_xcit',
     signature=('patch_embed.proj.0.0.weight', 'blocks.0.gamma1', 'blocks.0.attn.qkv.weight'),
     own_signature=('patch_embed.convs.0.conv.weight', 'pos_encoding.proj.weight'),
     rules=[
-        *((f'patch_embed.proj.{2 * i}.{j}', f'patch_embed.convs.{i}.{layer}')
-          for i in range(4) for j, layer in enumerate(('conv', 'norm'))),
+        *(
+            (f'patch_embed.proj.{2 * i}.{j}', f'patch_embed.convs.{i}.{layer}')
+            for i in range(4)
+            for j, layer in enumerate(('conv', 'norm'))
+        ),
         ('pos_embeder.token_projection', 'pos_encoding.proj'),
         *((f'blocks.*.{theirs}', f'blocks.*.{ours}') for theirs, ours in _XCIT_BLOCK),
         ('cls_token', 'cls_token'),
@@ -153,7 +175,8 @@ SIMA_XCIT = Family(
         ({f'cls_attn_blocks.*.attn.{x}': 1 for x in 'qkv'}, 'cls_blocks.*.attn.qkv'),
     ],
     attention='XCA',
-    weights="SimA's authors published no weights; start from XCiT's (github.com/facebookresearch/xcit)")
+    weights="SimA's authors published no weights; start from XCiT's (github.com/facebookresearch/xcit)",
+)
 
 SIMA_DEIT = Family(
     name='sima_deit',
@@ -168,7 +191,8 @@ SIMA_DEIT = Family(
     ],
     attention='SoftmaxAttention',
     weights="SimA's authors published no weights; start from DeiT's (github.com/facebookresearch/deit)",
-    resize='bicubic')
+    resize='bicubic',
+)
 
 SIMA_CVT = Family(
     name='sima_cvt',
@@ -182,7 +206,8 @@ SIMA_CVT = Family(
         ('norm', 'norm'),
     ],
     attention='SoftmaxAttention',
-    weights="SimA's authors published no weights; start from CvT's (github.com/microsoft/CvT)")
+    weights="SimA's authors published no weights; start from CvT's (github.com/microsoft/CvT)",
+)
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
 """Every family of networks whose published checkpoints are understood, by name."""
@@ -210,7 +235,7 @@ def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
         return family, family.to_mmsoft(bare)
     for family in FAMILIES.values():
         for prefix in ('', BACKBONE):
-            if all((BACKBONE + name)[len(prefix):] in state_dict for name in family.own_signature):
+            if all((BACKBONE + name)[len(prefix) :] in state_dict for name in family.own_signature):
                 return family, {prefix + name: tensor for name, tensor in state_dict.items()}
     return None, dict(state_dict)
 
@@ -223,15 +248,17 @@ def to_published(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
 
 def without_prefix(state_dict: StateDict) -> StateDict:
     """The same tensors, ``backbone.`` removed from the front of their names."""
-    return {name[len(BACKBONE):] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
+    return {name[len(BACKBONE) :] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
 
 
 def _join(name: str, parts: list[Optional[Tensor]]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     if any(part is None or part.dim() == 0 for part in parts) or len({part.shape[1:] for part in parts}) > 1:
-        raise CheckpointError(f'the {len(parts)} tensors that make {name} are not all in the checkpoint or do not fit '
-                              'each other; it is damaged, get it again.')
+        raise CheckpointError(
+            f'the {len(parts)} tensors that make {name} are not all in the checkpoint or do not fit '
+            'each other; it is damaged, get it again.'
+        )
     return torch.cat(parts)
 
 
@@ -239,8 +266,10 @@ def _split(name: str, tensor: Tensor, shares: list[int]) -> Sequence[Tensor]:
     if len(shares) == 1:
         return [tensor]
     if tensor.dim() == 0 or len(tensor) % sum(shares):
-        raise CheckpointError(f'{name} is of shape {tuple(tensor.shape)} in the checkpoint and cannot be split; it is '
-                              'damaged, get it again.')
+        raise CheckpointError(
+            f'{name} is of shape {tuple(tensor.shape)} in the checkpoint and cannot be split; it is '
+            'damaged, get it again.'
+        )
     return tensor.split([len(tensor) * share // sum(shares) for share in shares])
 
 

@@ -3,6 +3,7 @@
 Importing this module turns it on, so that a config can name it:
 ``custom_imports = dict(imports=['mmsoft.checkpoint.safe_loading'])``.
 """
+
 from typing import Any
 
 from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local
@@ -40,13 +41,16 @@ def load_safely(filename: str, map_location: Any = None) -> dict:
     checkpoint = read_checkpoint(filename, map_location)
     entries = [checkpoint, *map(checkpoint.get, ENTRIES)]
     if str(filename).endswith('.safetensors') or any(
-            isinstance(entry, dict) and all(prefix + name in entry for name in SOFT.signature)
-            for entry in entries for prefix in ('', 'module.', 'backbone.')):
+        isinstance(entry, dict) and all(prefix + name in entry for name in SOFT.signature)
+        for entry in entries
+        for prefix in ('', 'module.', 'backbone.')
+    ):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-        raise CheckpointError(f'{filename} holds no weights by their names; check that it is the checkpoint of a '
-                              'model.')
+        raise CheckpointError(
+            f'{filename} holds no weights by their names; check that it is the checkpoint of a model.'
+        )
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)
     return checkpoint

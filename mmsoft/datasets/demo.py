@@ -1,4 +1,5 @@
 """Runs a config of this repository on the synthetic shapes data set, on a CPU, within minutes."""
+
 import math
 from pathlib import Path
 from typing import Any, Optional
@@ -43,8 +44,10 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     cfg, scope = without_pretrained(cfg), cfg.default_scope
     others = {type_name(dataset) for _, dataset in datasets(cfg)} - {DATA[scope]}
     if others:
-        raise UsageError('--demo-data is for configs on COCO, ADE20K and ImageNet, as those in configs/; this one is '
-                         f'on {", ".join(sorted(others))}.')
+        raise UsageError(
+            '--demo-data is for configs on COCO, ADE20K and ImageNet, as those in configs/; this one is '
+            f'on {", ".join(sorted(others))}.'
+        )
     masks = any(part.get('with_mask') for part in dicts(cfg.train_dataloader))
     for name in LOADERS:
         split = 'train' if name.startswith('train') else 'val'
@@ -54,12 +57,15 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         elif scope == 'mmpretrain':  # many classifiers are made for one size
             changed = dict(pipeline=cfg[name].dataset.pipeline)
         cfg[name].dataset = dict(
-            shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val', **changed)
+            shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val', **changed
+        )
         batch_size = min(cfg[name].batch_size, BATCH_SIZE[scope])
         cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
     metrics = dict(
-        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][:1 + masks]),
-        mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']), mmpretrain=cfg.val_evaluator)
+        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][: 1 + masks]),
+        mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
+        mmpretrain=cfg.val_evaluator,
+    )
     cfg.update(dict.fromkeys(EVALUATORS, metrics[scope]))
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
@@ -96,7 +102,7 @@ def _shorten(cfg: Config, length: Optional[int]) -> None:
     warm_up = max(1, iters // 4)
     cfg.param_scheduler = [
         dict(type='LinearLR', start_factor=1e-3, by_epoch=False, end=warm_up),
-        dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max(iters, warm_up + 1))
+        dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max(iters, warm_up + 1)),
     ]
     for hook in cfg.get('custom_hooks', []):  # an average over many thousand iterations would be the random start
         if type_name(hook) == 'EMAHook':

@@ -11,6 +11,7 @@ The tools call :func:`ensure_shapes` when they need it. Images are stored once: 
 Under a sky there are twelve classes, each outline by day and by night: no object shows which of the two it is, the sky
 at the upper border does. It takes attention, or convolutions that reach as far, to tell them apart.
 """
+
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,8 @@ SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETT
 
 SKY_METAINFO = dict(
     classes=tuple(f'{kind} {name}' for kind in SKIES for name in OUTLINES),
-    palette=PALETTE + [tuple(channel // 2 for channel in colour) for colour in PALETTE])
+    palette=PALETTE + [tuple(channel // 2 for channel in colour) for colour in PALETTE],
+)
 """Of the COCO form of scenes under a sky."""
 
 # Where the files of a split are below the root.
@@ -91,8 +93,10 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
                 print_log(f'Writing the synthetic shapes data set to {root}.', logger='current')
                 _replace(final, [*generate(chosen), ('shapes.json', json.dumps(version).encode())])
     except OSError as error:
-        raise UsageError(f'The synthetic shapes data set cannot be written to {root} ({error.strerror or error}); make '
-                         'room there, or run in a folder that you may write to.') from error
+        raise UsageError(
+            f'The synthetic shapes data set cannot be written to {root} ({error.strerror or error}); make '
+            'room there, or run in a folder that you may write to.'
+        ) from error
     return Path(root)
 
 
@@ -100,8 +104,10 @@ def _version(root: Path) -> dict[str, Any]:
     """What a folder was written from; empty if it is absent, empty, or does not say."""
     path = root / 'shapes.json'
     if not path.is_file() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise UsageError(f'{root} holds something other than the synthetic shapes data set and is left alone; move it '
-                         'away, or run in another folder.')
+        raise UsageError(
+            f'{root} holds something other than the synthetic shapes data set and is left alone; move it '
+            'away, or run in another folder.'
+        )
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, ValueError):
@@ -175,9 +181,16 @@ def _jpeg(image: np.ndarray) -> bytes:
 def _described(file_name: str, scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A scene and its objects as COCO has them, without ids."""
     height, width = scene.semantic.shape
-    objects = [dict(category_id=label + 1, iscrowd=int(crowd), area=int(mask.sum()),
-                    bbox=list(cv2.boundingRect(mask.view(np.uint8))), segmentation=run_lengths(mask))
-               for label, mask, crowd in scene.instances]
+    objects = [
+        dict(
+            category_id=label + 1,
+            iscrowd=int(crowd),
+            area=int(mask.sum()),
+            bbox=list(cv2.boundingRect(mask.view(np.uint8))),
+            segmentation=run_lengths(mask),
+        )
+        for label, mask, crowd in scene.instances
+    ]
     return dict(file_name=file_name, height=height, width=width), objects
 
 
@@ -203,7 +216,10 @@ def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     files = dict(
         mmdet=dict(type='CocoDataset', ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split])),
         mmseg=dict(
-            type='BaseSegDataset', reduce_zero_label=True,
-            data_prefix=dict(img_path=IMAGES[split], seg_map_path=LABELS[split])),
-        mmpretrain=dict(type='CustomDataset', data_prefix=PORTRAITS[split]))[scope]
+            type='BaseSegDataset',
+            reduce_zero_label=True,
+            data_prefix=dict(img_path=IMAGES[split], seg_map_path=LABELS[split]),
+        ),
+        mmpretrain=dict(type='CustomDataset', data_prefix=PORTRAITS[split]),
+    )[scope]
     return dict(files, data_root=root, metainfo=SEMANTIC_METAINFO if scope == 'mmseg' else METAINFO)

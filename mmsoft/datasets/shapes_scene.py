@@ -3,6 +3,7 @@
 The background is dull, and its classes differ in texture alone. The texture of an object is independent of its class,
 and the hues of neighbouring classes overlap, so only the outline tells the class.
 """
+
 import colorsys
 import math
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ MIN_SIZE = 8  # of an object, in pixels
 MIN_VISIBLE = 0.7  # of an object's pixels, whatever is in front of it
 MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
-DULL, VIVID = (0., 0.3), (0.6, 1.)  # saturation of the background and of objects
+DULL, VIVID = (0.0, 0.3), (0.6, 1.0)  # saturation of the background and of objects
 HUE_SPREAD = 0.06  # standard deviation of a class's hues, in turns of the colour circle
 SKY = -1  # instead of a label
 _SUBPIXEL_BITS = 4
@@ -51,10 +52,13 @@ OUTLINES: dict[str, np.ndarray] = {
     'square': np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
     'triangle': _polar([1] * 3),
     'star': _polar([1, 0.42] * 5),
-    'cross': np.array([(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1),
-                       (-1, -1)], float),
-    'heart': np.stack([
-        16 * np.sin(_T)**3, 5 * np.cos(2 * _T) + 2 * np.cos(3 * _T) + np.cos(4 * _T) - 13 * np.cos(_T)], 1),
+    'cross': np.array(
+        [(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1), (-1, -1)],
+        float,
+    ),
+    'heart': np.stack(
+        [16 * np.sin(_T) ** 3, 5 * np.cos(2 * _T) + 2 * np.cos(3 * _T) + np.cos(4 * _T) - 13 * np.cos(_T)], 1
+    ),
 }
 
 
@@ -92,7 +96,8 @@ def _dots(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
 
 # Each fills a grid of pixel coordinates (2, H, W) with values between 0 and 1, (H, W).
 TEXTURES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = dict(
-    clouds=_clouds, stripes=_stripes, checks=_checks, dots=_dots)
+    clouds=_clouds, stripes=_stripes, checks=_checks, dots=_dots
+)
 
 
 def _colour(rng: np.random.Generator, saturation: tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
@@ -114,7 +119,8 @@ def _crescent() -> np.ndarray:
 
 # The colour of the sky, the outline of what stands in it, and that one's colour, in BGR.
 SKIES = dict(
-    day=((235, 190, 120), _polar([1, 0.6] * 10), (40, 210, 255)), night=((70, 35, 25), _crescent(), (235, 245, 250)))
+    day=((235, 190, 120), _polar([1, 0.6] * 10), (40, 210, 255)), night=((70, 35, 25), _crescent(), (235, 245, 250))
+)
 SKY_HEIGHT = 0.16  # of a scene
 
 
@@ -187,11 +193,11 @@ class Canvas:
     def _background(self) -> tuple[np.ndarray, np.ndarray]:
         """One to three textures side by side, with wavy borders."""
         rng, grid = self._rng, self._grid
-        kinds = rng.permutation(len(TEXTURES))[:rng.integers(1, 4)]
+        kinds = rng.permutation(len(TEXTURES))[: rng.integers(1, 4)]
         place = self._slope() + 0.06 * np.sin(grid.sum(0) * rng.uniform(0.03, 0.08))
         borders = np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1))
         region = np.searchsorted(borders, place)
-        image = np.empty(grid.shape[1:] + (3, ), np.float32)
+        image = np.empty(grid.shape[1:] + (3,), np.float32)
         for index, kind in enumerate(kinds):
             low = _colour(rng, DULL)
             high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
@@ -260,7 +266,7 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
         canvas.place(int(rng.integers(len(OUTLINES))), rng.uniform(MIN_SIZE, 2 * MIN_SIZE), members=rng.integers(8, 16))
     for _ in range(rng.integers(1, 10)):
         # The exponent favours larger ones: of the very small, little can be told.
-        size = MIN_SIZE * (largest / MIN_SIZE)**(rng.random()**0.3)
+        size = MIN_SIZE * (largest / MIN_SIZE) ** (rng.random() ** 0.3)
         canvas.place(int(rng.integers(len(OUTLINES))), size)
     return canvas.scene()
 
@@ -271,7 +277,7 @@ def draw_sky_scene(rng: np.random.Generator, width: int, height: int, kind: str)
     canvas.paint_sky(kind)
     smallest, largest = 1.5 * MIN_SIZE, min(width, height) / 2
     for _ in range(rng.integers(1, 8)):
-        canvas.place(int(rng.integers(len(OUTLINES))), smallest * (largest / smallest)**(rng.random()**0.3))
+        canvas.place(int(rng.integers(len(OUTLINES))), smallest * (largest / smallest) ** (rng.random() ** 0.3))
     return canvas.scene()
 
 

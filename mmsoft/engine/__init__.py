@@ -1,4 +1,5 @@
 """What training adds to mmengine's engine."""
+
 from .amp import BFloat16OptimWrapper
 from .attention_share import AttentionShareHook, WithoutAttentionHook
 from .checkpoints import WholeCheckpointsHook, latest_checkpoint
@@ -7,6 +8,14 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .loops import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
 __all__ = [
-    'AttentionShareHook', 'BFloat16OptimWrapper', 'EpochBasedTrainLoop', 'FiniteTrainingHook', 'IterBasedTrainLoop',
-    'LayerDecayOptimWrapperConstructor', 'Runner', 'WholeCheckpointsHook', 'WithoutAttentionHook', 'latest_checkpoint'
+    'AttentionShareHook',
+    'BFloat16OptimWrapper',
+    'EpochBasedTrainLoop',
+    'FiniteTrainingHook',
+    'IterBasedTrainLoop',
+    'LayerDecayOptimWrapperConstructor',
+    'Runner',
+    'WholeCheckpointsHook',
+    'WithoutAttentionHook',
+    'latest_checkpoint',
 ]

@@ -1,4 +1,5 @@
 """Mixed precision where mmengine has none."""
+
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -55,8 +56,10 @@ class BFloat16OptimWrapper(OptimWrapper):
         """Lets the model extract features in bfloat16 inside; UsageError if it has neither backbone nor neck."""
         parts = _feature_extractors(model.module if is_model_wrapper(model) else model)
         if not parts:
-            raise UsageError(f'--amp computes backbones and necks in bfloat16, and {type(model).__name__} has none; '
-                             'train without it.')
+            raise UsageError(
+                f'--amp computes backbones and necks in bfloat16, and {type(model).__name__} has none; '
+                'train without it.'
+            )
         with super().optim_context(model), ExitStack() as inside:
             for part in parts:
                 inside.enter_context(_in_bfloat16(part))

@@ -1,4 +1,5 @@
 """Whether attention contributes to its network: watched during training, and tested without it."""
+
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
@@ -45,18 +46,20 @@ class AttentionShareHook(Hook):
             self._measuring = ExitStack()
             self._contributions = self._measuring.enter_context(measured_attention(model))
 
-    def after_train_iter(self,
-                         runner: Runner,
-                         batch_idx: int,
-                         data_batch: Any = None,
-                         outputs: Optional[dict] = None) -> None:
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Optional[dict] = None
+    ) -> None:
         """Ends the measurement and logs it."""
         if self._measuring is None:
             return
         self._measuring.close()
         self._measuring = None
-        scalars = {f'attention_{kind}/{name}': getattr(one, kind) for name, one in self._contributions.items()
-                   for kind in ('share', 'exponent', 'gain') if getattr(one, kind) is not None}
+        scalars = {
+            f'attention_{kind}/{name}': getattr(one, kind)
+            for name, one in self._contributions.items()
+            for kind in ('share', 'exponent', 'gain')
+            if getattr(one, kind) is not None
+        }
         runner.visualizer.add_scalars(scalars, step=runner.iter + 1)
         shown = {name: one.share for name, one in self._contributions.items() if one.share is not None}
         shares = ', '.join(f'{name} {share:.2g}' for name, share in shown.items())
@@ -67,7 +70,7 @@ class AttentionShareHook(Hook):
     def _warn(self) -> None:
         by_stage: dict[int, list[float]] = defaultdict(list)
         for name, one in self._contributions.items():
-            by_stage[stage_of(name)].append(one.share or 0.)
+            by_stage[stage_of(name)].append(one.share or 0.0)
         closed = [stage for stage, shares in sorted(by_stage.items()) if max(shares) < self.minimum]
         if closed:
             self._warned = True
@@ -75,7 +78,10 @@ class AttentionShareHook(Hook):
                 f'Attention contributes less than {self.minimum:.0%} in stage {", ".join(map(str, closed))} (from 0): '
                 'the network does without it. From scratch, SOFT learns to attend with initial_gamma=0.3, an option of '
                 'SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
-                'option of SimAAttention.', 'current', logging.WARNING)
+                'option of SimAAttention.',
+                'current',
+                logging.WARNING,
+            )
 
 
 @HOOKS.register_module()

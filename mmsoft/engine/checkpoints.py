@@ -1,4 +1,5 @@
 """Checkpoints that are whole files or none, and the newest of them."""
+
 import re
 from pathlib import Path
 from typing import Optional, Union
@@ -38,8 +39,10 @@ class WholeFiles(LocalBackend):
             with atomic_write(filepath) as file:
                 file.write(obj)
         except OSError as error:
-            raise UsageError(f'{filepath} cannot be written ({error.strerror or error}); earlier checkpoints are '
-                             'whole: make room, and continue by the same command with --resume.') from error
+            raise UsageError(
+                f'{filepath} cannot be written ({error.strerror or error}); earlier checkpoints are '
+                'whole: make room, and continue by the same command with --resume.'
+            ) from error
         while self.outdated:
             path = Path(self.outdated.pop())
             if path != Path(filepath):
@@ -83,8 +86,9 @@ class WholeCheckpointsHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Chooses the backend."""
         for hook in runner.hooks:
-            if isinstance(hook, CheckpointHook) and not (hook.backend_args or hook.file_client_args
-                                                         or '://' in str(hook.out_dir or runner.work_dir)):
+            if isinstance(hook, CheckpointHook) and not (
+                hook.backend_args or hook.file_client_args or '://' in str(hook.out_dir or runner.work_dir)
+            ):
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
@@ -95,7 +99,8 @@ class WholeCheckpointsHook(Hook):
             for name, buffer in hub['log_scalars'].items()
         }
         hub['runtime_info'] = apply_to(
-            hub['runtime_info'], lambda value: isinstance(value, np.generic), lambda value: value.item())
+            hub['runtime_info'], lambda value: isinstance(value, np.generic), lambda value: value.item()
+        )
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Makes mmengine's history of these values, which it would otherwise start again."""

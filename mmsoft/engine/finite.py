@@ -1,4 +1,5 @@
 """Training that ends when its loss is not finite, before a checkpoint holds the result."""
+
 from typing import Any, Optional
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor
 from mmsoft.registry import HOOKS
 from mmsoft.utils import UsageError
 
-REMEDY = ('continue from the last checkpoint with a lower learning rate, with clip_grad in optim_wrapper or without '
-          '--amp, and look at the images and their annotations')
+REMEDY = (
+    'continue from the last checkpoint with a lower learning rate, with clip_grad in optim_wrapper or without '
+    '--amp, and look at the images and their annotations'
+)
 
 
 @HOOKS.register_module()
@@ -20,8 +23,9 @@ class FiniteTrainingHook(Hook):
 
     priority = 'HIGH'
 
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
-                         outputs: Optional[dict] = None) -> None:
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Optional[dict] = None
+    ) -> None:
         """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
 
         Raises:
@@ -45,5 +49,7 @@ class FiniteTrainingHook(Hook):
         """Looks at the weights; UsageError if some are not finite."""
         for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
             if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
-                raise UsageError(f'{name} contains NaN or infinity after iteration {runner.iter + 1}, and no '
-                                 f'checkpoint is written of it; {REMEDY}.')
+                raise UsageError(
+                    f'{name} contains NaN or infinity after iteration {runner.iter + 1}, and no '
+                    f'checkpoint is written of it; {REMEDY}.'
+                )

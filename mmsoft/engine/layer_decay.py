@@ -33,10 +33,12 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             return
         backbone = getattr(module, 'backbone', None)
         if not hasattr(backbone, 'get_layer_depth'):
-            raise TypeError(f'layer_decay_rate needs a backbone with get_layer_depth, as those of mmsoft have; '
-                            f'{type(module).__name__} has {type(backbone).__name__}')
-        rate = self.paramwise_cfg.get('layer_decay_rate', 1.)
+            raise TypeError(
+                f'layer_decay_rate needs a backbone with get_layer_depth, as those of mmsoft have; '
+                f'{type(module).__name__} has {type(backbone).__name__}'
+            )
+        rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
         names = {parameter: name for name, parameter in module.named_parameters()}
         for group in params:
             layer, num_layers = backbone.get_layer_depth(names[group['params'][0]], 'backbone.')
-            group['lr'] = group.get('lr', self.base_lr) * rate**(num_layers - 1 - layer)
+            group['lr'] = group.get('lr', self.base_lr) * rate ** (num_layers - 1 - layer)

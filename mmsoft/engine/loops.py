@@ -6,6 +6,7 @@ result equals that of an uninterrupted or a repeated training to the bit, with a
 computes reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The number of processes and the batch size
 must stay. Gradients that are being accumulated over several iterations are not kept.
 """
+
 import logging
 from itertools import chain, repeat
 from typing import Any, Optional, Union
@@ -81,8 +82,12 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
         trained = self.iter - self.epoch * whole
         if 0 <= trained <= whole:
             return trained
-        print_log(f'An epoch has {whole} iterations, and had another number of them before the interruption; the '
-                  'interrupted epoch starts again.', 'current', logging.WARNING)
+        print_log(
+            f'An epoch has {whole} iterations, and had another number of them before the interruption; the '
+            'interrupted epoch starts again.',
+            'current',
+            logging.WARNING,
+        )
         return 0
 
 

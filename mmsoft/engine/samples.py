@@ -1,4 +1,5 @@
 """Samples with random states of their own, and the batches that say which."""
+
 import random
 from collections.abc import Iterator
 from itertools import count, islice
@@ -69,7 +70,8 @@ class NamedSamples(Dataset):
             info = self.dataset.get_data_info(index) if hasattr(self.dataset, 'get_data_info') else {}
             name = info.get('img_path') or f'Sample {index} of {type(self.dataset).__name__}'
             raise BrokenSample(
-                f'{name} cannot be loaded ({reason}); fix it, or take it out of the annotations.') from error
+                f'{name} cannot be loaded ({reason}); fix it, or take it out of the annotations.'
+            ) from error
 
 
 class NumberedBatches:
@@ -101,8 +103,10 @@ class NumberedBatches:
     def __iter__(self) -> Iterator[list[tuple[Key, int]]]:
         rank, world_size = get_dist_info()
         for iteration, batch in zip(count(self.first), islice(self._batches(), self.trained, None)):
-            yield [((self.seed, OF_SAMPLE, iteration, place * world_size + rank), index)
-                   for place, index in enumerate(batch)]
+            yield [
+                ((self.seed, OF_SAMPLE, iteration, place * world_size + rank), index)
+                for place, index in enumerate(batch)
+            ]
 
     def _batches(self) -> Iterator[list[int]]:
         yield from self.batches

@@ -20,5 +20,5 @@ __all__ = [
     'pad_to_multiple',
     'resize_pos_embed',
     'to_map',
-    'to_tokens'
+    'to_tokens',
 ]

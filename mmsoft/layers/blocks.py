@@ -1,4 +1,5 @@
 """Transformer blocks: attention and feed-forward network with residual connections, normalised after or before."""
+
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class FFN(BaseModule):
 class BranchDropout(nn.Sequential):
     """Elementwise dropout, then stochastic depth, of a residual branch."""
 
-    def __init__(self, drop_rate: float = 0., drop_path_rate: float = 0.) -> None:
+    def __init__(self, drop_rate: float = 0.0, drop_path_rate: float = 0.0) -> None:
         super().__init__(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
 
@@ -63,7 +64,7 @@ class PostNormBlock(BaseModule):
         drop_path_rate (float): Stochastic depth of both branches.
     """
 
-    def __init__(self, attn: nn.Module, embed_dims: int, drop_rate: float = 0., drop_path_rate: float = 0.) -> None:
+    def __init__(self, attn: nn.Module, embed_dims: int, drop_rate: float = 0.0, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.attn = attn
         self.norm1 = nn.LayerNorm(embed_dims)
@@ -86,8 +87,15 @@ class PreNormBlock(BaseModule):
         act_cfg (dict): Activation of the FFN. Defaults to the exact GELU.
     """
 
-    def __init__(self, attn: nn.Module, embed_dims: int, drop_rate: float = 0., drop_path_rate: float = 0.,
-                 eps: float = 1e-6, act_cfg: dict = dict(type='GELU')) -> None:
+    def __init__(
+        self,
+        attn: nn.Module,
+        embed_dims: int,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        eps: float = 1e-6,
+        act_cfg: dict = dict(type='GELU'),
+    ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=eps)
         self.attn = attn

@@ -1,4 +1,5 @@
 """Embeddings of images and maps by convolutions."""
+
 from collections import OrderedDict
 from functools import partial
 from typing import Callable
@@ -27,8 +28,15 @@ class ConvNormAct(Sequential):
         act (Callable): Makes the activation. Defaults to ReLU.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, norm_cfg: dict = dict(type='BN'),
-                 bias: bool = True, act: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True)) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        norm_cfg: dict = dict(type='BN'),
+        bias: bool = True,
+        act: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True),
+    ) -> None:
         conv = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=bias)
         norm = build_norm_layer(norm_cfg, out_channels)[1]
         super().__init__(OrderedDict(conv=conv, norm=norm, act=act()))

@@ -1,4 +1,5 @@
 """Maps, and the tokens that they consist of: views, padding, windows and resizing."""
+
 from collections.abc import Sequence
 
 import torch
@@ -28,7 +29,8 @@ def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     if is_exporting():  # an exporter cannot tell that the missing number of rows is not negative
         x = F.pad(x, (0, divisor - 1) * 2)
         return x.index_select(2, torch.arange(rows, device=x.device)).index_select(
-            3, torch.arange(columns, device=x.device))
+            3, torch.arange(columns, device=x.device)
+        )
     bottom, right = rows - x.size(2), columns - x.size(3)
     return F.pad(x, (0, right, 0, bottom)) if bottom > 0 or right > 0 else x
 

@@ -1,4 +1,5 @@
 """What XCiT is made of besides attention: embeddings, blocks, and masks for images that are padded."""
+
 import math
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -64,13 +65,14 @@ class ConvPatchEmbed(BaseModule):
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_cfg: dict = dict(type='BN')) -> None:
         super().__init__()
         steps = patch_size.bit_length() - 1
-        if patch_size != 2**steps or steps == 0 or embed_dims % 2**(steps - 1):
+        if patch_size != 2**steps or steps == 0 or embed_dims % 2 ** (steps - 1):
             raise OptionError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
         acts = [nn.GELU] * (steps - 1) + [nn.Identity]
         self.convs = ModuleList(
             ConvNormAct(before, after, 2, norm_cfg, bias=False, act=act)
-            for before, after, act in zip(widths, widths[1:], acts))
+            for before, after, act in zip(widths, widths[1:], acts)
+        )
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
         """Images of shape (B, 3, H, W), and their extent before padding if it matters, to the same of patches.
@@ -117,7 +119,9 @@ class FourierPositionEncoding(BaseModule):
         exact: dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
         place = torch.arange(1, length + 1, **exact)
         phase = place / ((place[-1:] if extent is None else extent) + 1e-6) * (2 * math.pi)
-        angle = phase.unsqueeze(-1) * self.temperature**(-torch.arange(0, self.num_feats, 2, **exact) / self.num_feats)
+        angle = phase.unsqueeze(-1) * self.temperature ** (
+            -torch.arange(0, self.num_feats, 2, **exact) / self.num_feats
+        )
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 
 
@@ -162,20 +166,28 @@ class XCiTBlock(BaseModule):
         norm_cfg (dict): Norm of the local patch interaction. Defaults to BatchNorm.
     """
 
-    def __init__(self, attn: nn.Module, embed_dims: int, gamma: float = 1., lpi: bool = True, drop_rate: float = 0.,
-                 drop_path_rate: float = 0., act_cfg: dict = dict(type='GELU'),
-                 norm_cfg: dict = dict(type='BN')) -> None:
+    def __init__(
+        self,
+        attn: nn.Module,
+        embed_dims: int,
+        gamma: float = 1.0,
+        lpi: bool = True,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        act_cfg: dict = dict(type='GELU'),
+        norm_cfg: dict = dict(type='BN'),
+    ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.attn = attn
-        self.gamma1 = nn.Parameter(torch.full((embed_dims, ), gamma))
+        self.gamma1 = nn.Parameter(torch.full((embed_dims,), gamma))
         self.lpi = LocalPatchInteraction(embed_dims, act_cfg, norm_cfg) if lpi else None
         if lpi:
             self.norm3 = nn.LayerNorm(embed_dims, eps=1e-6)
-            self.gamma3 = nn.Parameter(torch.full((embed_dims, ), gamma))
+            self.gamma3 = nn.Parameter(torch.full((embed_dims,), gamma))
         self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
-        self.gamma2 = nn.Parameter(torch.full((embed_dims, ), gamma))
+        self.gamma2 = nn.Parameter(torch.full((embed_dims,), gamma))
         self.drop = BranchDropout(drop_rate, drop_path_rate)
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
@@ -204,16 +216,22 @@ class ClassAttentionBlock(BaseModule):
         act_cfg (dict): Activation. Defaults to the exact GELU.
     """
 
-    def __init__(self, attn: nn.Module, embed_dims: int, gamma: float = 1., norm_tokens: bool = True,
-                 act_cfg: dict = dict(type='GELU')) -> None:
+    def __init__(
+        self,
+        attn: nn.Module,
+        embed_dims: int,
+        gamma: float = 1.0,
+        norm_tokens: bool = True,
+        act_cfg: dict = dict(type='GELU'),
+    ) -> None:
         super().__init__()
         self.norm_tokens = norm_tokens
         self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.attn = attn
-        self.gamma1 = nn.Parameter(torch.full((embed_dims, ), gamma))
+        self.gamma1 = nn.Parameter(torch.full((embed_dims,), gamma))
         self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
-        self.gamma2 = nn.Parameter(torch.full((embed_dims, ), gamma))
+        self.gamma2 = nn.Parameter(torch.full((embed_dims,), gamma))
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""

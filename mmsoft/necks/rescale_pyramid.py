@@ -1,4 +1,5 @@
 """A pyramid from maps that all have one stride."""
+
 import math
 from collections.abc import Sequence
 from typing import Optional, Union
@@ -35,11 +36,13 @@ class RescalePyramid(BaseModule):
         ...         dict(type='FPN', in_channels=[384] * 4, out_channels=256, num_outs=5)]
     """
 
-    def __init__(self,
-                 in_channels: int,
-                 rescales: Sequence[float] = (4, 2, 1, 0.5),
-                 norm_cfg: dict = dict(type='BN'),
-                 init_cfg: Optional[Union[dict, list[dict]]] = None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        rescales: Sequence[float] = (4, 2, 1, 0.5),
+        norm_cfg: dict = dict(type='BN'),
+        init_cfg: Optional[Union[dict, list[dict]]] = None,
+    ) -> None:
         super().__init__(init_cfg)
         self.levels = ModuleList(_rescale(in_channels, scale, norm_cfg) for scale in rescales)
 
@@ -81,7 +84,7 @@ class MaxPool(nn.MaxPool2d):
 
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
     steps = round(math.log2(scale))
-    if 2.**steps != scale:
+    if 2.0**steps != scale:
         raise ValueError(f'rescales must be powers of two, got {scale}')
     if steps < 0:
         return MaxPool(2**-steps)

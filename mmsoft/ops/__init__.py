@@ -5,7 +5,16 @@ from .l1 import l1_attention, l1_class_attention
 from .soft import gaussian_attention, soft_attention, soft_norm_attention
 
 __all__ = [
-    'INVERSE_METHODS', 'gaussian_attention', 'gaussian_kernel', 'gaussian_product', 'inverse_product', 'l1_attention',
-    'l1_class_attention', 'matched_attention', 'newton_filter', 'newton_inverse', 'soft_attention',
-    'soft_norm_attention'
+    'INVERSE_METHODS',
+    'gaussian_attention',
+    'gaussian_kernel',
+    'gaussian_product',
+    'inverse_product',
+    'l1_attention',
+    'l1_class_attention',
+    'matched_attention',
+    'newton_filter',
+    'newton_inverse',
+    'soft_attention',
+    'soft_norm_attention',
 ]

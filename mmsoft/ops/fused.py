@@ -6,6 +6,7 @@ this is the Gaussian kernel, and given zeros in place of O the derivative of sof
 
 Tokens are of shape (B, h, n, d) and (B, h, m, d), values of (B, h, m, c).
 """
+
 import functools
 import os
 import warnings
@@ -57,8 +58,10 @@ _allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in n
 @functools.cache
 def _works(device: torch.device, dtype: torch.dtype) -> bool:
     """The self-check: a small problem, forward and backward, against the formula. Waits for the device."""
-    x, y, b, grad = (torch.arange(float(n * 16), dtype=dtype, device=device).mul(step).sin().view(1, 2, n, 8)
-                     for n, step in ((70, 1), (37, 2), (37, 3), (70, 4)))
+    x, y, b, grad = (
+        torch.arange(float(n * 16), dtype=dtype, device=device).mul(step).sin().view(1, 2, n, 8)
+        for n, step in ((70, 1), (37, 2), (37, 3), (70, 4))
+    )
     kernel = (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1).mul(-0.5).exp()
     weight = kernel * exact_product(grad, b.mT)
     pairs = (kernel, b), (weight, y), (weight.mT, x), (kernel.mT, grad)
@@ -69,22 +72,24 @@ def _works(device: torch.device, dtype: torch.dtype) -> bool:
     except (RuntimeError, TypeError) as exception:
         problem = str(exception)
     if problem:
-        warnings.warn(f'The fused attention kernel of torch {torch.__version__} for {dtype} on {device} failed the '
-                      f'self-check of mmsoft: {problem}. Gaussian products are computed in tiles instead.')
+        warnings.warn(
+            f'The fused attention kernel of torch {torch.__version__} for {dtype} on {device} failed the '
+            f'self-check of mmsoft: {problem}. Gaussian products are computed in tiles instead.'
+        )
     return not problem
 
 
 def forward(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r""":math:`K b` of shape (B, h, n, c) with :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`."""
     heads, n, width = x.size(1), x.size(2), b.size(-1)
-    (x, y), (b, ) = _aligned((x, y), (b, ))
+    (x, y), (b,) = _aligned((x, y), (b,))
     parts = _parts(x, n, y.size(2))
     if parts > 1:
         x, y, b = x.repeat_interleave(parts, 1), _cut(y, parts), _cut(b, parts)
     if x.device.type == 'cpu':
-        out, log_sum = aten._scaled_dot_product_flash_attention_for_cpu(x, y, b, attn_mask=_mask(x, y), scale=1.)
+        out, log_sum = aten._scaled_dot_product_flash_attention_for_cpu(x, y, b, attn_mask=_mask(x, y), scale=1.0)
     else:
-        out, log_sum = aten._scaled_dot_product_efficient_attention(x, y, b, _mask(x, y), True, scale=1.)[:2]
+        out, log_sum = aten._scaled_dot_product_efficient_attention(x, y, b, _mask(x, y), True, scale=1.0)[:2]
     out.mul_((log_sum[..., :n] - _half_norms(x)).exp_().unsqueeze(-1))
     if parts > 1:
         out = out.unflatten(1, (heads, parts)).sum(2)
@@ -102,14 +107,16 @@ def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Ten
     if x.device.type == 'cpu':
         out = grad.new_zeros(grad.size(-1)).expand_as(grad)
         dx, dy, db = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, x, y, b, out, log_sum, 0., False, attn_mask=mask, scale=1.)
+            grad, x, y, b, out, log_sum, 0.0, False, attn_mask=mask, scale=1.0
+        )
     else:
         # As the forward pass would return them: memory in the order (B, n, h, c), and rows in multiples of 32.
         out = torch.zeros_like(grad.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
         log_sum = F.pad(log_sum, (0, -x.size(2) % 32), value=float('inf'))
         seed, wanted = torch.zeros((), dtype=torch.long, device=x.device), [True, True, True, False]
         dx, dy, db, _ = aten._scaled_dot_product_efficient_attention_backward(
-            grad, x, y, b, mask, out, log_sum, seed, seed, 0., wanted, False, scale=1.)
+            grad, x, y, b, mask, out, log_sum, seed, seed, 0.0, wanted, False, scale=1.0
+        )
     if parts > 1:
         dx = dx.reshape(dx.size(0), heads, -1, dx.size(-1))[:, :, :n]
         dy, db = (t.unflatten(1, (heads, parts)).sum(2) for t in (dy, db))
@@ -133,8 +140,9 @@ def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[list[T
     """
     width = max(t.size(-1) for t in (*tokens, *values))
     width += 0 if tokens[0].device.type == 'cpu' else -width % 4
-    tokens, values = ([F.pad(t, (0, width - t.size(-1))) if t.size(-1) < width else t for t in group]
-                      for group in (tokens, values))
+    tokens, values = (
+        [F.pad(t, (0, width - t.size(-1))) if t.size(-1) < width else t for t in group] for group in (tokens, values)
+    )
     return [t.contiguous() for t in tokens], [t.transpose(1, 2).contiguous().transpose(1, 2) for t in values]
 
 

@@ -4,6 +4,7 @@ Fewer tokens change the scale of the output by orders of magnitude, its directio
 :math:`\langle o, o' \rangle / \langle o', o' \rangle` of the outputs o with all and o' with few tokens is estimated
 from some columns of values at some tokens, with Newton's filter of the kernel matrix taken on a small Krylov space.
 """
+
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,8 +21,9 @@ SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (256, 8, 4
 
 
 @at_least_float32
-def matched_attention(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool = True, iterations: int = 20,
-                      inverse: str = 'auto') -> Tensor:
+def matched_attention(
+    q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool = True, iterations: int = 20, inverse: str = 'auto'
+) -> Tensor:
     """SOFT or SOFT-Norm with few bottleneck tokens, times the gain that brings each head next to the one with all.
 
     Args:
@@ -46,7 +48,7 @@ def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, it
     tokens, width, _ = SIZES[norm]
     with torch.no_grad():
         token = _spread(q.size(2), tokens, q.device)
-        place = torch.arange(1., 1 + v.size(-1) * width, dtype=torch.float64, device=v.device)
+        place = torch.arange(1.0, 1 + v.size(-1) * width, dtype=torch.float64, device=v.device)
         columns = place.square().cos().to(v.dtype).view(v.size(-1), -1)  # as good as random, and the same everywhere
         q, u = q[:, :, token], exact_product(v[:, :, token], columns)
         out, wanted = (_attend(tokens, q, u, norm, iterations) for tokens in (few, full))
@@ -63,6 +65,7 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small opera
 
 class _Projection(NamedTuple):
     """Attention of some heads on an orthonormal basis Q (g, m, r): out = P Q f(T) c with T = Qᵀ A Q."""
+
     back: Tensor  # P, from the bottleneck tokens to the probe's, shape (g, s, m)
     basis: Tensor  # (g, m, r)
     matrix: Tensor  # T, (g, r, r)
@@ -122,7 +125,7 @@ def _orthonormal(x: Tensor, whole: Tensor) -> Tensor:
     basis, triangle = torch.linalg.qr(x)
     size, left = (torch.linalg.vector_norm(t, dim=1).amax(1, keepdim=True) for t in (whole, x))
     kept = triangle.diagonal(dim1=1, dim2=2).abs() > 16 * torch.finfo(x.dtype).eps * size + 1e-5 * left
-    return torch.where(kept.int().cumprod(1).bool().unsqueeze(1), basis, 0.)
+    return torch.where(kept.int().cumprod(1).bool().unsqueeze(1), basis, 0.0)
 
 
 def _spread(n: int, count: int, device: torch.device) -> Tensor:

@@ -4,6 +4,7 @@ The product never holds the whole kernel: it comes from PyTorch's fused attentio
 tile by tile. The environment variable ``MMSOFT_GAUSSIAN=tiled`` forbids the former at any time. Tokens are moved to
 have their mean at zero, which changes no distance, but keeps digits.
 """
+
 from math import prod
 from typing import Any, Optional
 
@@ -15,11 +16,11 @@ from . import fused
 from .numerics import at_least_float32, exact_product, is_exporting, no_autocast, refuse_transforms
 
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
-MIN_EXPONENT = -80.  # below it, exp is a subnormal number, with which a CPU is several times as slow, or 0
+MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is several times as slow, or 0
 
 
 @at_least_float32
-def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.) -> Tensor:
+def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -> Tensor:
     r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4), differentiable once.
 
     Args:

@@ -5,6 +5,7 @@ The iteration acts on each eigenvalue of the symmetric M alone: after T steps it
 converged, and goes to zero with :math:`\lambda` where it has not. Networks need f(M) times thin matrices only: few
 tokens are iterated; for many, f is a polynomial of one resolvent.
 """
+
 import functools
 import math
 from collections.abc import Sequence
@@ -143,7 +144,7 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take
 def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> tuple[Tensor, ...]:
     """The inverse (g, m, m) itself, or what the resolvent's route needs. Shapes alone decide, so no device is asked."""
     if method == 'newton' or (method == 'auto' and matrix.size(-1) <= _FEW_TOKENS) or iterations < _FEW_STEPS:
-        return (newton_inverse(matrix, alpha, iterations), )
+        return (newton_inverse(matrix, alpha, iterations),)
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
     axis = _reflection(sums)

@@ -1,4 +1,5 @@
 """SimA's attention: three matrices multiplied, queries and keys normalised over the tokens (2206.08898, Sec. 2.2)."""
+
 from typing import Optional
 
 import torch
@@ -9,8 +10,15 @@ from .numerics import at_least_float32, autocast_enabled, is_exporting
 ORDERS = ('auto', 'tokens', 'channels')
 
 
-def l1_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: Optional[int] = 1,
-                 eps: float = 1e-12, order: str = 'auto') -> Tensor:
+def l1_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Optional[Tensor] = None,
+    p: Optional[int] = 1,
+    eps: float = 1e-12,
+    order: str = 'auto',
+) -> Tensor:
     r"""SimA, :math:`\hat q \, \hat k^\top v` with :math:`\hat q = q / \|q\|_1`, and k alike (2206.08898, Sec. 2.2).
 
     Each channel of a head is normalised over the head's tokens. Both norms scale the same d channels, so they are
@@ -41,8 +49,7 @@ def l1_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None,
     return _attend(_wide(q), k, v, mask, p, eps, order)
 
 
-def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None,
-                       p: Optional[int] = 1) -> Tensor:
+def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: Optional[int] = 1) -> Tensor:
     """SimA's product for the first token alone, which attends to all (published with an eps of 1e-6).
 
     Arguments are those of :func:`l1_attention`; the first query is normalised by the queries of all tokens. The result
@@ -52,8 +59,16 @@ def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] =
 
 
 @at_least_float32
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: Optional[int], eps: float, order: str,
-            queries: Optional[int] = None) -> Tensor:
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Optional[Tensor],
+    p: Optional[int],
+    eps: float,
+    order: str,
+    queries: Optional[int] = None,
+) -> Tensor:
     """:func:`l1_attention` of the first so many queries."""
     if mask is not None:
         q, k = (tokens.masked_fill(~mask[:, None, :, None], 0) for tokens in (q, k))

@@ -1,4 +1,5 @@
 """Arithmetic that keeps the digits of float32, and what changes while a graph is exported or compiled."""
+
 import contextlib
 import functools
 import inspect
@@ -73,13 +74,13 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
 
 def split(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     """Pairs whose products add up to ``a b`` even if TF32 keeps 11 bits of each factor: leading bits and rests."""
-    high_a, high_b = ((t.contiguous().view(torch.int32) & -2**13).view(torch.float32) for t in (a, b))
+    high_a, high_b = ((t.contiguous().view(torch.int32) & -(2**13)).view(torch.float32) for t in (a, b))
     return (high_a, high_b), (high_a, b - high_b), (a - high_a, high_b)
 
 
 def _factors(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     rounds = a.dtype == torch.float32 and a.device.type != 'cpu' and not is_exporting() and _rounds_float32('cuda')
-    return split(a, b) if rounds else ((a, b), )
+    return split(a, b) if rounds else ((a, b),)
 
 
 def _rounds_float32(device_type: str) -> bool:
@@ -131,7 +132,8 @@ def refuse_transforms() -> None:
     """Raises NotImplementedError within torch.func.grad, vmap, jacrev and the like."""
     if not is_tracing() and torch._C._are_functorch_transforms_active():
         raise NotImplementedError(
-            "SOFT's operators do not support torch.func (grad, vmap, jacrev, ...); use torch.autograd.grad")
+            "SOFT's operators do not support torch.func (grad, vmap, jacrev, ...); use torch.autograd.grad"
+        )
 
 
 def clamp_size(size: Size, maximum: int = 2**31) -> Size:

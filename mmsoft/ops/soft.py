@@ -1,4 +1,5 @@
 """SOFT's attention: Pᵀ · inv(A) · P · v with a Gaussian kernel, of which P is never held."""
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,8 +33,9 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
 
 
 @at_least_float32
-def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20,
-                        inverse: str = 'auto') -> Tensor:
+def soft_norm_attention(
+    q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, inverse: str = 'auto'
+) -> Tensor:
     r"""SOFT-Norm, :math:`P^\top D^{-\frac12} A^{-1} D^{-\frac12} P \, v` with D the row sums of A (2207.03341, Eq. 25).
 
     Arguments and result are those of :func:`soft_attention`.
@@ -53,7 +55,7 @@ def gaussian_attention(q: Tensor, v: Tensor) -> Tensor:
     return gaussian_product(q, q, v)
 
 
-def soft_alpha(matrix: Tensor, ridge: float = 0.) -> Tensor:
+def soft_alpha(matrix: Tensor, ridge: float = 0.0) -> Tensor:
     """Starting scale of SOFT's iteration, ``0.9 · 2 / ‖A‖₁²``, for ``A + ridge · I`` of (..., m, m): (..., 1, 1)."""
     return 1.8 / (matrix.sum(-1, keepdim=True).amax(-2, keepdim=True) - ridge).square()
 
@@ -72,7 +74,7 @@ def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
 def norm_alpha(row_sums: Tensor, square_row_sums: Tensor, square_diagonal: Tensor) -> Tensor:
     """:func:`soft_norm_alpha` from the row sums of A, the row sums of A² and its diagonal, each (B, h, m, 1)."""
     alpha = 2 / row_sums.amax((1, 2, 3), keepdim=True).square()
-    candidates = alpha.unsqueeze(-1) * 0.5**torch.arange(10, dtype=alpha.dtype, device=alpha.device)
+    candidates = alpha.unsqueeze(-1) * 0.5 ** torch.arange(10, dtype=alpha.dtype, device=alpha.device)
     diagonal = candidates * square_diagonal.unsqueeze(-1)
     norm = ((1 - diagonal).abs() + candidates * square_row_sums.unsqueeze(-1) - diagonal).amax((1, 2, 3))
     halvings = F.pad((norm <= 1.01).int(), (0, 1), value=1).argmax(1).view(-1, 1, 1, 1)

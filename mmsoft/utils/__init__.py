@@ -1,4 +1,5 @@
 """The exceptions that are meant for the person at the keyboard."""
+
 from collections.abc import Sequence
 
 

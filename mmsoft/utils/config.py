@@ -1,4 +1,5 @@
 """Reading configs and rewriting them."""
+
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,10 @@ def load_config(path: str) -> Config:
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # whatever is wrong in a file that is executed
-        raise UsageError(f'{path} cannot be read as a config ({type(error).__name__}: {error}); --traceback shows '
-                         'where it was raised.') from error
+        raise UsageError(
+            f'{path} cannot be read as a config ({type(error).__name__}: {error}); --traceback shows '
+            'where it was raised.'
+        ) from error
     scope = cfg.get('default_scope')
     if scope not in SCOPES:
         raise UsageError(f'{path} has default_scope={scope!r}; set it to one of {", ".join(SCOPES)}.')

@@ -1,4 +1,5 @@
 """Writing files."""
+
 import fcntl
 import glob
 import os

@@ -1,4 +1,5 @@
 """Which versions of the OpenMMLab libraries fit, by their metadata, and one clear sentence if one does not."""
+
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Optional
@@ -68,11 +69,15 @@ def require_host(module: str, purpose: str = 'mmsoft') -> None:
     distribution, _ = installed(module) or ('', '')
     _check('mmcv', purpose, None if distribution in ('mmdet', 'mmsegmentation') else ANY_MMCV)
     if module == 'mmdet' and find_spec('mmcv._ext') is None:
-        raise HostError(f'{purpose} needs mmcv with compiled operators for mmdet, and the installed mmcv has none: '
-                        f'replace it by mmcv==2.1.0 (tested together: {TESTED}).')
+        raise HostError(
+            f'{purpose} needs mmcv with compiled operators for mmdet, and the installed mmcv has none: '
+            f'replace it by mmcv==2.1.0 (tested together: {TESTED}).'
+        )
     name, number = installed('mmpretrain') or ('', '')
     transformers, fits = _version('transformers'), FITTING_TRANSFORMERS.get(name)
     imported = fits and transformers and _version('pycocotools') and (module != 'mmseg' or installed('mmdet'))
     if imported and not SpecifierSet(fits).contains(transformers, prereleases=True):
-        raise HostError(f'{purpose} needs {module}, but {name} {number} cannot be imported with transformers '
-                        f'{transformers}: install "transformers{fits}", or remove one of them.')
+        raise HostError(
+            f'{purpose} needs {module}, but {name} {number} cannot be imported with transformers '
+            f'{transformers}: install "transformers{fits}", or remove one of them.'
+        )

@@ -1,4 +1,5 @@
 """A detector without PyTorch: NumPy, OpenCV and ONNX Runtime. The page on deployment shows this file."""
+
 import json
 
 import cv2
@@ -13,7 +14,7 @@ def detect(file, image_file, min_score=0.3):
     image = cv2.imread(image_file)
 
     # As the config's test pipeline does, here Resize with keep_ratio=True.
-    resize, = (step for step in meta['pipeline'] if step['type'] == 'Resize')
+    (resize,) = (step for step in meta['pipeline'] if step['type'] == 'Resize')
     height, width = image.shape[:2]
     scale = min(max(resize['scale']) / max(height, width), min(resize['scale']) / min(height, width))
     rows, columns = int(height * scale + 0.5), int(width * scale + 0.5)

@@ -1,4 +1,5 @@
 """tools/export.py: whole models of every task, and results of their files equal to PyTorch's."""
+
 import json
 import runpy
 import subprocess
@@ -27,7 +28,8 @@ FPN = dict(neck=dict(in_channels=[32] * 4))
 MODELS_OF = {
     'soft_tiny_in1k': dict(head=dict(in_channels=32)),
     'upernet_soft_small_160k': dict(
-        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)),
+        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)
+    ),
     'retinanet_soft_tiny_1x': FPN,
     'atss_soft_small_3x': FPN,
     'gfl_soft_small_3x': FPN,
@@ -36,7 +38,7 @@ MODELS_OF = {
     'sparse_rcnn_soft_small_3x': FPN,
 }
 TO_TORCH = ('upernet_soft_small_160k', 'retinanet_soft_tiny_1x', 'mask_rcnn_soft_tiny_1x')
-SLOW = ('cascade_mask_rcnn_soft_small_3x', )
+SLOW = ('cascade_mask_rcnn_soft_small_3x',)
 
 
 @pytest.fixture(scope='module')
@@ -86,16 +88,27 @@ def assert_same_detections(got, model, inputs, samples):
         head = model.roi_head.mask_head
         head = head[0] if isinstance(head, torch.nn.ModuleList) else head
         every_class = masks[0][:, None].expand(-1, head.num_classes, -1, -1)
-        pasted, = head.predict_by_feat([every_class], [InstanceData(bboxes=boxes, labels=labels)],
-                                       [samples[0].metainfo], model.roi_head.test_cfg, activate_map=True)
+        (pasted,) = head.predict_by_feat(
+            [every_class],
+            [InstanceData(bboxes=boxes, labels=labels)],
+            [samples[0].metainfo],
+            model.roi_head.test_cfg,
+            activate_map=True,
+        )
         assert (pasted.masks == want.masks).double().mean() > 0.9999 and want.masks.any()
 
 
-@pytest.mark.parametrize('name, to', [
-    *(pytest.param(name, 'onnx', marks=[pytest.mark.slow] * (name in SLOW)) for name in MODELS_OF
-      if not name.startswith('sparse')),
-    *(pytest.param(name, 'torch', marks=pytest.mark.slow) for name in TO_TORCH),
-])
+@pytest.mark.parametrize(
+    'name, to',
+    [
+        *(
+            pytest.param(name, 'onnx', marks=[pytest.mark.slow] * (name in SLOW))
+            for name in MODELS_OF
+            if not name.startswith('sparse')
+        ),
+        *(pytest.param(name, 'torch', marks=pytest.mark.slow) for name in TO_TORCH),
+    ],
+)
 @torch.no_grad()
 def test_results_are_those_of_the_model(name, to, trained, tmp_path):
     # torch.export of a block of SOFT takes ten seconds, so one has to do.
@@ -150,17 +163,20 @@ class Suppress(torch.nn.Module):
     cfg = ConfigDict(score_thr=0.3, max_per_img=3, nms=dict(type='nms', iou_threshold=0.5))
 
     def forward(self, boxes, scores, labels):
-        return detection_graph.suppress(boxes, scores, labels, torch.full((4, ), 50.), self.cfg)
+        return detection_graph.suppress(boxes, scores, labels, torch.full((4,), 50.0), self.cfg)
 
 
 @pytest.mark.parametrize('to', ['onnx', 'torch'])
 def test_images_of_one_object_or_none(to):
     """Whatever was found in the example."""
-    boxes = torch.tensor([[0., 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
+    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
     scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
     example = boxes, scores, labels
-    contents = (deployment._onnx(Suppress(), example, (), '') if to == 'onnx' else
-                deployment._program(Suppress(), example, ({}, None, None), ''))
+    contents = (
+        deployment._onnx(Suppress(), example, (), '')
+        if to == 'onnx'
+        else deployment._program(Suppress(), example, ({}, None, None), '')
+    )
     run = deployment.reader(to, contents)
     for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
         for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
@@ -189,20 +205,24 @@ def test_the_file_says_what_it_takes(trained, tmp_path):
     assert described['pipeline'][0]['type'] == 'Resize' and described['pipeline'][0]['keep_ratio'] is True
     assert described['dataset_meta']['classes'] and described['dataset_meta']['palette']
     boxes, scores, labels = session.run(
-        None, dict(images=np.zeros((1, 3, 64, 96), np.float32), image_size=np.array([60, 90])))
-    assert boxes.shape == (8, 4) and scores.shape == labels.shape == (8, )
+        None, dict(images=np.zeros((1, 3, 64, 96), np.float32), image_size=np.array([60, 90]))
+    )
+    assert boxes.shape == (8, 4) and scores.shape == labels.shape == (8,)
     assert boxes[:, 0::2].max() <= 90 and boxes[:, 1::2].max() <= 60
 
 
-@pytest.mark.parametrize('options, message', [
-    (dict(out='model.pth'), 'must end with .onnx'),
-    (dict(out='there.onnx'), 'there.onnx exists; add --force'),
-    (dict(out='nowhere/model.onnx'), 'no folder'),
-    (dict(size='big'), '--size big is not a height and width'),
-    (dict(size='8x64'), '--size 8x64'),
-    (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
-    (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN cannot be exported'),
-])
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(out='model.pth'), 'must end with .onnx'),
+        (dict(out='there.onnx'), 'there.onnx exists; add --force'),
+        (dict(out='nowhere/model.onnx'), 'no folder'),
+        (dict(size='big'), '--size big is not a height and width'),
+        (dict(size='8x64'), '--size 8x64'),
+        (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
+        (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN cannot be exported'),
+    ],
+)
 def test_wrong_input_is_one_sentence(options, message, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path('there.onnx').write_text('mine')

@@ -1,4 +1,5 @@
 """What counts as a FLOP."""
+
 import pytest
 import torch
 from torch import nn
@@ -22,7 +23,8 @@ class OnMap(nn.Module):
 @pytest.mark.parametrize('iterations', [20, 5])
 def test_soft_attention(inverse, iterations):
     attn = OnMap(
-        SOFTAttention(Site(64, 2, (8, 12), ratio=4), norm=False, newton_iterations=iterations, inverse=inverse))
+        SOFTAttention(Site(64, 2, (8, 12), ratio=4), norm=False, newton_iterations=iterations, inverse=inverse)
+    )
     flops = count_flops(attn, torch.rand(1, 96, 64))
     heads, n, m, d = 2, 96, 6, 32
     assert flops['newton_inverse'] == heads * iterations * 2 * m**3
@@ -39,13 +41,11 @@ def test_softmax_attention():
 def test_what_is_unknown_is_not_passed_over():
 
     class Unknown(torch.autograd.Function):
-
         @staticmethod
         def forward(ctx, x):
             return x * 2
 
     class Model(nn.Module):
-
         def forward(self, x):
             return Unknown.apply(x)
 

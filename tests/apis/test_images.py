@@ -1,4 +1,5 @@
 """Which pictures are found, and how they are read."""
+
 import subprocess
 from pathlib import Path
 
@@ -41,7 +42,9 @@ def test_pictures_are_turned_as_the_hosts_turn_them(tmp_path):
 def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     """Pillow opens PostScript by Ghostscript, whatever the file is called."""
     started = []
-    monkeypatch.setattr(EpsImagePlugin, 'Ghostscript', lambda *args, **kwargs: started.append(1) or Image.new('L', (9, 9)).im)
+    monkeypatch.setattr(
+        EpsImagePlugin, 'Ghostscript', lambda *args, **kwargs: started.append(1) or Image.new('L', (9, 9)).im
+    )
     path = tmp_path / 'x.png'
     path.write_bytes(b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n')
     with pytest.raises(BrokenImage, match='format is unknown'):
@@ -55,4 +58,10 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
 def test_names_of_pngs_are_unique_and_end_in_one_suffix():
     names = [Path(name) for name in ('a.jpg', 'b/a.png', 'b/a.jpg', 'b/a_png.tif', 'c.d.jpg', 'x.png')]
     assert [name.as_posix() for name in png_names(names).values()] == [
-        'a.png', 'b/a_png.png', 'b/a_jpg.png', 'b/a_png_.png', 'c.d.png', 'x.png']
+        'a.png',
+        'b/a_png.png',
+        'b/a_jpg.png',
+        'b/a_png_.png',
+        'c.d.png',
+        'x.png',
+    ]

@@ -1,4 +1,5 @@
 """Label maps of large pictures are mmseg's, in a fraction of its memory."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -33,14 +34,30 @@ def segmenter(preprocessor=None, **test_cfg):
         dict(
             type='EncoderDecoder',
             data_preprocessor=dict(
-                type='SegDataPreProcessor', mean=[120.] * 3, std=[60.] * 3, pad_val=0, seg_pad_val=255,
-                **(preprocessor or {})),
-            backbone=dict(type='mmsoft.SOFT', arch=NANO, out_indices=(0, ),
-                          attention=dict(type='SOFTAttention', bottleneck_size=3)),
+                type='SegDataPreProcessor',
+                mean=[120.0] * 3,
+                std=[60.0] * 3,
+                pad_val=0,
+                seg_pad_val=255,
+                **(preprocessor or {}),
+            ),
+            backbone=dict(
+                type='mmsoft.SOFT', arch=NANO, out_indices=(0,), attention=dict(type='SOFTAttention', bottleneck_size=3)
+            ),
             decode_head=dict(
-                type='FCNHead', in_channels=16, in_index=0, channels=16, num_convs=1, concat_input=False,
-                num_classes=CLASSES, align_corners=False, norm_cfg=dict(type='BN')),
-            test_cfg=ConfigDict(test_cfg))).eval()
+                type='FCNHead',
+                in_channels=16,
+                in_index=0,
+                channels=16,
+                num_convs=1,
+                concat_input=False,
+                num_classes=CLASSES,
+                align_corners=False,
+                norm_cfg=dict(type='BN'),
+            ),
+            test_cfg=ConfigDict(test_cfg),
+        )
+    ).eval()
 
 
 def pictures(count, size, ori_shape):
@@ -61,13 +78,17 @@ def test_the_best_class_is_argmax_bit_for_bit(align_corners):
         assert (best_class(scores, size, align_corners) == whole).all()
 
 
-@pytest.mark.parametrize('test_cfg, size, ori_shape', [
-    (dict(mode='whole'), (64, 96), (240, 360)),
-    (dict(mode='slide', crop_size=(32, 48), stride=(20, 30)), (90, 131), (90, 131)),
-    (dict(mode='slide', crop_size=(32, 48), stride=(13, 48)), (90, 131), (90, 131)),
-    (dict(mode='slide', crop_size=(96, 48), stride=(64, 32)), (64, 131), (64, 131)),
-    (dict(mode='slide', crop_size=(32, 48), stride=(20, 30)), (64, 96), (240, 360)),
-], ids=['whole', 'windows', 'three deep', 'one row', 'windows of a small copy'])
+@pytest.mark.parametrize(
+    'test_cfg, size, ori_shape',
+    [
+        (dict(mode='whole'), (64, 96), (240, 360)),
+        (dict(mode='slide', crop_size=(32, 48), stride=(20, 30)), (90, 131), (90, 131)),
+        (dict(mode='slide', crop_size=(32, 48), stride=(13, 48)), (90, 131), (90, 131)),
+        (dict(mode='slide', crop_size=(96, 48), stride=(64, 32)), (64, 131), (64, 131)),
+        (dict(mode='slide', crop_size=(32, 48), stride=(20, 30)), (64, 96), (240, 360)),
+    ],
+    ids=['whole', 'windows', 'three deep', 'one row', 'windows of a small copy'],
+)
 @torch.no_grad()
 def test_labels_are_those_of_mmseg(test_cfg, size, ori_shape):
     model, data = segmenter(**test_cfg), pictures(2, size, ori_shape)
@@ -87,10 +108,11 @@ def test_padding_is_taken_off():
     assert labels_of(predict_labels(model, pictures(1, (60, 72), (60, 72)))).shape == (1, 1, 60, 72)
 
 
-@pytest.mark.parametrize('test_cfg, size', [
-    (dict(mode='whole'), (32, 32)),
-    (dict(mode='slide', crop_size=(64, 64), stride=(48, 48)), (256, 256)),
-], ids=['whole', 'windows'])
+@pytest.mark.parametrize(
+    'test_cfg, size',
+    [(dict(mode='whole'), (32, 32)), (dict(mode='slide', crop_size=(64, 64), stride=(48, 48)), (256, 256))],
+    ids=['whole', 'windows'],
+)
 @torch.no_grad()
 def test_scores_are_never_whole(test_cfg, size):
     model, data = segmenter(**test_cfg), pictures(1, size, (256, 256))

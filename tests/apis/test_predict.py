@@ -1,4 +1,5 @@
 """tools/predict.py: every task, on a folder with subfolders and a broken picture, with tiny random models."""
+
 import json
 import subprocess
 import sys
@@ -32,7 +33,8 @@ NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)
 TINY = {
     'mask_rcnn_soft_tiny_1x': dict(neck=dict(in_channels=[32] * 4)),
     'upernet_soft_small_160k': dict(
-        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)),
+        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)
+    ),
     'soft_tiny_in1k': dict(head=dict(in_channels=32)),
 }
 
@@ -50,15 +52,18 @@ def trained(tmp_path_factory):
             cfg.merge_from_dict(dict(model=TINY[name]))
             cfg.model.backbone.arch = NANO
             if 'rcnn' in name:
-                cfg.model.test_cfg.rcnn.update(score_thr=0., max_per_img=5)
+                cfg.model.test_cfg.rcnn.update(score_thr=0.0, max_per_img=5)
             cfg.dump(folder / 'config.py')
             init_default_scope(cfg.default_scope)
             model = cfg.model
             if cfg.default_scope == 'mmpretrain':
                 model = dict(model, data_preprocessor=cfg.data_preprocessor)
             weights = MODELS.build(model).state_dict()
-            meta = dict(dataset_meta=dict(cfg.test_dataloader.dataset.metainfo)) if 'metainfo' in (
-                cfg.test_dataloader.dataset) else {}
+            meta = (
+                dict(dataset_meta=dict(cfg.test_dataloader.dataset.metainfo))
+                if 'metainfo' in (cfg.test_dataloader.dataset)
+                else {}
+            )
             torch.save(dict(state_dict=weights, meta=meta), folder / 'weights.pth')
             made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
         return made[name]
@@ -99,6 +104,7 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
     preds = out / 'preds'
     if name.startswith('mask'):
         from pycocotools.coco import COCO
+
         truth = COCO(str(preds / 'images.json'))
         found = truth.loadRes(str(preds / 'predictions.json'))
         assert [image['file_name'] for image in truth.loadImgs(truth.getImgIds())] == PICTURES
@@ -133,8 +139,9 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
 
 def test_the_tool_that_visualizes(trained, pictures, tmp_path):
     command = [sys.executable, str(ROOT / 'tools/visualize.py'), *trained('soft_tiny_in1k'), str(pictures / 'a.jpg')]
-    run = subprocess.run([*command, '--out-dir', str(tmp_path / 'out'), '--stages', '0', '2'], capture_output=True,
-                         text=True)
+    run = subprocess.run(
+        [*command, '--out-dir', str(tmp_path / 'out'), '--stages', '0', '2'], capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
     assert files(tmp_path / 'out') == ['vis/a.png'] and 'Sheets of 1 of 1 images are in' in run.stdout
 
@@ -154,8 +161,15 @@ def test_windows_slide_over_pictures_at_their_own_size(trained, tmp_path, monkey
     cfg = Config.fromfile(config)
     cfg.crop_size = (128, 160)
     cfg.dump(tmp_path / 'config.py')
-    predict(str(tmp_path / 'config.py'), weights, str(tmp_path / 'large.png'), str(tmp_path / 'out'), 'cpu',
-            save_pred=True, slide=True)
+    predict(
+        str(tmp_path / 'config.py'),
+        weights,
+        str(tmp_path / 'large.png'),
+        str(tmp_path / 'out'),
+        'cpu',
+        save_pred=True,
+        slide=True,
+    )
     assert seen == [(128, 160)] * 20
     assert np.asarray(Image.open(tmp_path / 'out/preds/large.png')).shape == (300, 500)
     with pytest.raises(UsageError, match='--slide is for semantic segmentation'):
@@ -180,21 +194,28 @@ def test_the_tool_says_so_when_a_picture_is_broken(trained, pictures, tmp_path):
     assert files(tmp_path / 'out') == [f'vis/{picture}' for picture in PICTURES]
 
 
-@pytest.mark.parametrize('options, message', [
-    (dict(source='nowhere'), 'no image or folder'),
-    (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
-    (dict(config='nowhere.py'), 'no config'),
-    (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
-    (dict(batch_size=0), '--batch-size must be at least 1'),
-    (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
-])
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(source='nowhere'), 'no image or folder'),
+        (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
+        (dict(config='nowhere.py'), 'no config'),
+        (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
+        (dict(batch_size=0), '--batch-size must be at least 1'),
+        (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
+    ],
+)
 def test_wrong_input_is_one_sentence(options, message, trained, pictures, tmp_path):
     config, checkpoint = trained('mask_rcnn_soft_tiny_1x')
     if options.get('config') in TINY:
         options = dict(config=trained(options['config'])[0])
     with pytest.raises(UsageError, match=message):
-        predict(**dict(dict(config=config, checkpoint=checkpoint, source=str(pictures), out_dir=str(tmp_path / 'out')),
-                       **options))
+        predict(
+            **dict(
+                dict(config=config, checkpoint=checkpoint, source=str(pictures), out_dir=str(tmp_path / 'out')),
+                **options,
+            )
+        )
     assert not (tmp_path / 'out').exists()
 
 
@@ -236,7 +257,9 @@ def test_label_maps_are_drawn_as_by_mmseg(size, tmp_path):
     labels[:, 50:, :90], labels[:, 20:70, 60:150] = 1, 2
     image = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
     visualizer = SegLocalVisualizer(alpha=0.6)
-    meta = dict(classes=['sky', 'grass', 'a house', 'never'], palette=[[10, 200, 30], [250, 0, 90], [0, 128, 255], [9, 9, 9]])
+    meta = dict(
+        classes=['sky', 'grass', 'a house', 'never'], palette=[[10, 200, 30], [250, 0, 90], [0, 128, 255], [9, 9, 9]]
+    )
     visualizer.set_dataset_meta(**meta)
     sample = SegDataSample(pred_sem_seg=PixelData(data=labels))
     visualizer.add_datasample('image', image, sample, draw_gt=False, with_labels=False)
@@ -264,5 +287,5 @@ def test_predictions_beside_the_ground_truth(name, trained, tmp_path, monkeypatc
     ensure_shapes(train=1, val=2, portraits=24, size=64, portrait_size=32)
     sheet = cv2.imread(str(draw_contact_sheet(*trained(name), tmp_path / 'sheet.png'))).astype(int)
     assert 1150 < sheet.shape[1] < 1250 and sheet.shape[0] > 600  # three columns of 400 pixels, two rows
-    image, truth, prediction = (sheet[:, left:left + 400] for left in (0, 400, 800))
+    image, truth, prediction = (sheet[:, left : left + 400] for left in (0, 400, 800))
     assert abs(image - truth).mean() > 2 and abs(truth - prediction).mean() > 2

@@ -1,4 +1,5 @@
 """What is said when something is missing, before a model is built."""
+
 import json
 from types import SimpleNamespace
 
@@ -46,18 +47,31 @@ def sentence(function, *args):
     return text
 
 
-@pytest.mark.parametrize('name, files', [
-    (RETINANET, [
-        'data/coco/annotations/instances_train2017.json', 'data/coco/train2017/',
-        'data/coco/annotations/instances_val2017.json', 'data/coco/val2017/'
-    ]),
-    ('mmdet::mask_rcnn/mask-rcnn_r50_fpn_ms-poly-3x_coco.py', ['data/coco/annotations/instances_train2017.json']),
-    ('mmseg::fcn/fcn_r50-d8_4xb4-80k_ade20k-512x512.py', [
-        f'data/ade/ADEChallengeData2016/{kind}/{split}/' for split in ('training', 'validation')
-        for kind in ('images', 'annotations')
-    ]),
-    ('mmpretrain::resnet/resnet18_8xb32_in1k.py', ['data/imagenet/train/', 'data/imagenet/val/']),
-], ids=['coco', 'repeated', 'ade20k', 'imagenet'])
+@pytest.mark.parametrize(
+    'name, files',
+    [
+        (
+            RETINANET,
+            [
+                'data/coco/annotations/instances_train2017.json',
+                'data/coco/train2017/',
+                'data/coco/annotations/instances_val2017.json',
+                'data/coco/val2017/',
+            ],
+        ),
+        ('mmdet::mask_rcnn/mask-rcnn_r50_fpn_ms-poly-3x_coco.py', ['data/coco/annotations/instances_train2017.json']),
+        (
+            'mmseg::fcn/fcn_r50-d8_4xb4-80k_ade20k-512x512.py',
+            [
+                f'data/ade/ADEChallengeData2016/{kind}/{split}/'
+                for split in ('training', 'validation')
+                for kind in ('images', 'annotations')
+            ],
+        ),
+        ('mmpretrain::resnet/resnet18_8xb32_in1k.py', ['data/imagenet/train/', 'data/imagenet/val/']),
+    ],
+    ids=['coco', 'repeated', 'ade20k', 'imagenet'],
+)
 def test_data_is_asked_for_file_by_file(load, tmp_path, name, files):
     cfg = load(name)
     for file in files:
@@ -117,9 +131,14 @@ def test_annotations_of_the_evaluation(load, tmp_path):
     assert '--cfg-options val_evaluator.ann_file=FILE' in sentence(check_data, cfg, *TRAINING)
 
 
-@pytest.mark.parametrize('backbone, where', [
-    ('mmsoft.SOFT', 'fudan-zvg/SOFT'), ('mmsoft.SimAXCiT', "SimA's authors published no weights"),
-    ('ResNet', 'their authors')])
+@pytest.mark.parametrize(
+    'backbone, where',
+    [
+        ('mmsoft.SOFT', 'fudan-zvg/SOFT'),
+        ('mmsoft.SimAXCiT', "SimA's authors published no weights"),
+        ('ResNet', 'their authors'),
+    ],
+)
 def test_pretrained_weights(load, tmp_path, backbone, where):
     pretrained = "dict(type='Pretrained', checkpoint='weights/some.pth')"
     cfg = load(RETINANET, f"model = dict(backbone=dict(_delete_=True, type='{backbone}', init_cfg={pretrained}))")
@@ -142,15 +161,18 @@ def test_weights_from_the_net_are_left_to_the_host(load):
     check_pretrained(load(RETINANET))
 
 
-@pytest.mark.parametrize('name, content, says', [
-    ('absent.py', None, 'no config'),
-    ('notes.txt', 'hello', 'cannot be read'),
-    ('broken.py', 'model = dict(', 'cannot be read'),
-    ('undefined.py', 'model = dict(type=Nowhere)', 'Nowhere'),
-    ('baseless.py', "_base_ = 'mmdet::no/such_config.py'", 'no/such_config.py'),
-    ('scopeless.py', 'model = dict()', 'default_scope'),
-    ('foreign.py', "default_scope = 'mmocr'", 'mmocr'),
-])
+@pytest.mark.parametrize(
+    'name, content, says',
+    [
+        ('absent.py', None, 'no config'),
+        ('notes.txt', 'hello', 'cannot be read'),
+        ('broken.py', 'model = dict(', 'cannot be read'),
+        ('undefined.py', 'model = dict(type=Nowhere)', 'Nowhere'),
+        ('baseless.py', "_base_ = 'mmdet::no/such_config.py'", 'no/such_config.py'),
+        ('scopeless.py', 'model = dict()', 'default_scope'),
+        ('foreign.py', "default_scope = 'mmocr'", 'mmocr'),
+    ],
+)
 def test_configs_that_cannot_be_read(tmp_path, name, content, says):
     path = tmp_path / name
     if content:
@@ -167,7 +189,6 @@ def test_a_checkpoint_that_is_missing(tmp_path):
 
 
 class TestOperators:
-
     @pytest.fixture(autouse=True)
     def gpu(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
@@ -196,11 +217,20 @@ class TestOperators:
 def coco(tmp_path):
     """Settings of a data set of one image with a star and a heart."""
     boxes = [dict(id=i, image_id=1, category_id=i, bbox=[1, 1, 9, 9], area=81, iscrowd=0) for i in (1, 2)]
-    content = dict(images=[dict(id=1, file_name='1.jpg', width=64, height=64)], annotations=boxes,
-                   categories=[dict(id=1, name='star'), dict(id=2, name='heart')])
+    content = dict(
+        images=[dict(id=1, file_name='1.jpg', width=64, height=64)],
+        annotations=boxes,
+        categories=[dict(id=1, name='star'), dict(id=2, name='heart')],
+    )
     (tmp_path / 'x.json').write_text(json.dumps(content))
-    return dict(type='CocoDataset', data_root=str(tmp_path), ann_file='x.json', pipeline=[],
-                data_prefix=dict(img=''), filter_cfg=dict(filter_empty_gt=True))
+    return dict(
+        type='CocoDataset',
+        data_root=str(tmp_path),
+        ann_file='x.json',
+        pipeline=[],
+        data_prefix=dict(img=''),
+        filter_cfg=dict(filter_empty_gt=True),
+    )
 
 
 def built(coco, classes):
@@ -209,7 +239,7 @@ def built(coco, classes):
 
 def test_classes_of_the_file(coco):
     check_dataset(built(coco, ('star', 'heart')))
-    check_dataset(built(coco, ('heart', )))
+    check_dataset(built(coco, ('heart',)))
 
 
 def test_classes_that_are_not_in_the_file(coco):
@@ -243,11 +273,16 @@ def runner(model, val=('star', 'heart'), scope='mmdet', **options):
     """What a runner has once it is built."""
 
     def loader(*classes):
-        dataset = type('Data', (list, ), dict(metainfo=dict(classes=classes)))
+        dataset = type('Data', (list,), dict(metainfo=dict(classes=classes)))
         return SimpleNamespace(dataset=dataset([1]))
 
-    return SimpleNamespace(train_dataloader=loader('star', 'heart'), val_dataloader=loader(*val), model=model,
-                           default_scope=SimpleNamespace(scope_name=scope), cfg=mmengine.Config(options))
+    return SimpleNamespace(
+        train_dataloader=loader('star', 'heart'),
+        val_dataloader=loader(*val),
+        model=model,
+        default_scope=SimpleNamespace(scope_name=scope),
+        cfg=mmengine.Config(options),
+    )
 
 
 def head(name, count):
@@ -257,9 +292,17 @@ def head(name, count):
     return model
 
 
-@pytest.mark.parametrize('name, scope, count, fits', [
-    ('bbox_head', 'mmdet', 2, True), ('bbox_head', 'mmdet', 80, False), ('rpn_head', 'mmdet', 1, True),
-    ('decode_head', 'mmseg', 3, True), ('decode_head', 'mmseg', 1, False), ('head', 'mmpretrain', 1, False)])
+@pytest.mark.parametrize(
+    'name, scope, count, fits',
+    [
+        ('bbox_head', 'mmdet', 2, True),
+        ('bbox_head', 'mmdet', 80, False),
+        ('rpn_head', 'mmdet', 1, True),
+        ('decode_head', 'mmseg', 3, True),
+        ('decode_head', 'mmseg', 1, False),
+        ('head', 'mmpretrain', 1, False),
+    ],
+)
 def test_heads_have_the_classes_of_the_data(name, scope, count, fits):
     hook, one = CheckHook(*TRAINING), runner(head(name, count), scope=scope)
     if fits:
@@ -274,8 +317,11 @@ def test_training_resumes_from_checkpoints_of_trainings():
     checkpoint = dict(state_dict=one.model.state_dict(), meta=dict(iter=3))
     assert 'x.pth has no message_hub' in sentence(CheckHook().after_load_checkpoint, one, checkpoint)
     CheckHook().after_load_checkpoint(one, dict(checkpoint, message_hub={}, optimizer={}))
-    assert 'x.pth does not fit' in sentence(CheckHook().after_load_checkpoint, one, dict(
-        checkpoint, message_hub={}, optimizer={}, state_dict=dict(weight=torch.ones(3))))
+    assert 'x.pth does not fit' in sentence(
+        CheckHook().after_load_checkpoint,
+        one,
+        dict(checkpoint, message_hub={}, optimizer={}, state_dict=dict(weight=torch.ones(3))),
+    )
 
 
 # What a runner raises.

@@ -1,4 +1,5 @@
 """Every attention in every body: what the protocol promises, whoever wrote the attention."""
+
 from functools import partial
 
 import pytest
@@ -30,12 +31,16 @@ from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
 # Of the package's attentions, all that answer every token.
-NAMES = sorted(name for name, made in MODELS.module_dict.items() if issubclass(made, Attention)
-               and not made.for_class_token and made.__module__.startswith('mmsoft.attention'))
+NAMES = sorted(
+    name
+    for name, made in MODELS.module_dict.items()
+    if issubclass(made, Attention) and not made.for_class_token and made.__module__.startswith('mmsoft.attention')
+)
 BODIES = {
     'soft': lambda **kwargs: SOFT(dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), **kwargs),
     'soft_all_stages': lambda attention, **kwargs: SOFT(
-        dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), attention=[attention] * 4, **kwargs),
+        dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), attention=[attention] * 4, **kwargs
+    ),
     'deit': lambda **kwargs: SimADeiT(dict(embed_dims=32, num_heads=2, depth=2), (0, 1), **kwargs),
     'xcit': lambda **kwargs: SimAXCiT(dict(embed_dims=32, num_heads=2, depth=2, patch_size=8), (0, 1), **kwargs),
     'cvt': lambda **kwargs: SimACvT(dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1] * 3), **kwargs),
@@ -52,7 +57,7 @@ def build(body, name, **kwargs):
 
 
 def tensors(outs):
-    return [t for out in outs for t in (out if isinstance(out, tuple) else (out, ))]
+    return [t for out in outs for t in (out if isinstance(out, tuple) else (out,))]
 
 
 def test_all_are_here():
@@ -79,8 +84,8 @@ def test_an_image_does_not_depend_on_its_companions(body, name):
     images = torch.cat([torch.randn(1, 3, 64, 96), torch.zeros(1, 3, 64, 96), 9 * torch.randn(1, 3, 64, 96)]).double()
     together = tensors(model(images))
     for i in range(3):
-        for batch, alone in zip(together, tensors(model(images[i:i + 1]))):
-            assert_close(batch[i:i + 1], alone, rtol=1e-8, atol=1e-9)
+        for batch, alone in zip(together, tensors(model(images[i : i + 1]))):
+            assert_close(batch[i : i + 1], alone, rtol=1e-8, atol=1e-9)
 
 
 @each_body
@@ -104,7 +109,7 @@ def test_mask(name, extra):
     assert out.shape == x.shape
     for i, (rows, columns) in enumerate(extent.tolist()):
         inside = torch.cat([torch.ones(extra).bool(), mask[i].flatten()])
-        alone = attn(x[i:i + 1, inside], (rows, columns))
+        alone = attn(x[i : i + 1, inside], (rows, columns))
         assert_close(out[i, inside], alone[0], rtol=1e-9, atol=1e-12)
 
 
@@ -175,7 +180,11 @@ def test_one_for_each_stage():
     attention = [softmax, soft, dict(type='EfficientAttention'), softmax]
     model = SOFT('tiny', attention=attention)
     assert [type(stage.blocks[0].attn).__name__ for stage in model.stages] == [
-        'SoftmaxAttention', 'SOFTAttention', 'EfficientAttention', 'SoftmaxAttention']
+        'SoftmaxAttention',
+        'SOFTAttention',
+        'EfficientAttention',
+        'SoftmaxAttention',
+    ]
     with pytest.raises(ValueError, match='each of the 4 stages; got 2'):
         SOFT('tiny', attention=[soft, soft])
 
@@ -198,7 +207,6 @@ def test_one_file_is_enough():
 
     @MODELS.register_module()
     class MeanAttention(MultiheadAttention):
-
         def product(self, q, k, v, mask=None):
             return v.mean(2, keepdim=True).expand_as(q)
 
@@ -210,17 +218,21 @@ def test_one_file_is_enough():
         MODELS.module_dict.pop('MeanAttention')
 
 
-@pytest.mark.parametrize('attention, words', [
-    (dict(type='LinearAttention'), "no attention 'LinearAttention'; choose one of CosFormerAttention, Effic"),
-    (dict(type='SOFTAttention', magic=1), "SOFTAttention: .*unexpected keyword argument 'magic'"),
-    (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
-    (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
-    ([dict()] * 4, 'there is no attention None'),
-    (dict(type='SOFT'), "there is no attention 'SOFT'"),
-    ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
-    (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),
-    (dict(type='GaussianAttention', normalise='l2'), "normalise must be one of none, softmax, mean; got 'l2'"),
-], ids=str)
+@pytest.mark.parametrize(
+    'attention, words',
+    [
+        (dict(type='LinearAttention'), "no attention 'LinearAttention'; choose one of CosFormerAttention, Effic"),
+        (dict(type='SOFTAttention', magic=1), "SOFTAttention: .*unexpected keyword argument 'magic'"),
+        (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
+        (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
+        ([dict()] * 4, 'there is no attention None'),
+        (dict(type='SOFT'), "there is no attention 'SOFT'"),
+        ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
+        (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),
+        (dict(type='GaussianAttention', normalise='l2'), "normalise must be one of none, softmax, mean; got 'l2'"),
+    ],
+    ids=str,
+)
 def test_what_is_wrong_is_said(attention, words):
     with pytest.raises(ValueError, match=words):
         SOFT('tiny', attention=attention)
@@ -238,12 +250,18 @@ def heads(x):
     return x.unflatten(2, (2, -1)).transpose(1, 2)
 
 
-@pytest.mark.parametrize('attention, product', [
-    (SoftmaxAttention, lambda q, k, v: (q @ k.mT / q.size(-1)**0.5).softmax(-1) @ v),
-    (EfficientAttention, lambda q, k, v: (q.softmax(-1) @ k.softmax(-2).mT) @ v),
-    (partial(SimAAttention, p=None), lambda q, k, v: q @ k.mT @ v),
-    (SimAAttention, lambda q, k, v: (q / q.abs().sum(-2, keepdim=True)) @ (k / k.abs().sum(-2, keepdim=True)).mT @ v),
-])
+@pytest.mark.parametrize(
+    'attention, product',
+    [
+        (SoftmaxAttention, lambda q, k, v: (q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v),
+        (EfficientAttention, lambda q, k, v: (q.softmax(-1) @ k.softmax(-2).mT) @ v),
+        (partial(SimAAttention, p=None), lambda q, k, v: q @ k.mT @ v),
+        (
+            SimAAttention,
+            lambda q, k, v: (q / q.abs().sum(-2, keepdim=True)) @ (k / k.abs().sum(-2, keepdim=True)).mT @ v,
+        ),
+    ],
+)
 @torch.no_grad()
 def test_products(attention, product):
     attn, x = attention(Site(32, 2, (6, 10))).double(), inputs()
@@ -251,10 +269,10 @@ def test_products(attention, product):
     assert_close(attn(x, (6, 10)), attn.proj(product(q, k, v).transpose(1, 2).flatten(2)))
 
 
-@pytest.mark.parametrize('first, all_tokens', [
-    (partial(SimAClassAttention, p=None), partial(SimAAttention, p=None)),
-    (SoftmaxClassAttention, SoftmaxAttention),
-])
+@pytest.mark.parametrize(
+    'first, all_tokens',
+    [(partial(SimAClassAttention, p=None), partial(SimAAttention, p=None)), (SoftmaxClassAttention, SoftmaxAttention)],
+)
 @torch.no_grad()
 def test_attentions_of_the_class_token(first, all_tokens):
     first, all_tokens, x = first(SITE).double(), all_tokens(SITE).double(), inputs(tokens=61)
@@ -262,11 +280,14 @@ def test_attentions_of_the_class_token(first, all_tokens):
     assert_close(first(x, (6, 10)), all_tokens(x, (6, 10))[:, :1])
 
 
-@pytest.mark.parametrize('normalise, of_kernel', [
-    ('none', lambda kernel: kernel),
-    ('softmax', lambda kernel: kernel.softmax(-1)),
-    ('mean', lambda kernel: kernel / kernel.sum(-1, keepdim=True)),
-])
+@pytest.mark.parametrize(
+    'normalise, of_kernel',
+    [
+        ('none', lambda kernel: kernel),
+        ('softmax', lambda kernel: kernel.softmax(-1)),
+        ('mean', lambda kernel: kernel / kernel.sum(-1, keepdim=True)),
+    ],
+)
 @torch.no_grad()
 def test_exact_gaussian_attention(normalise, of_kernel):
     attn, x = GaussianAttention(SITE, normalise).double(), inputs()
@@ -294,7 +315,6 @@ def test_names_of_a_users_attention_are_its_own():
     """Among them ``q.conv`` and ``q.proj``, as CvT's projections are called within ``qkv``."""
 
     class Own(MultiheadAttention):
-
         def __init__(self, site):
             super().__init__(site)
             self.q = ConvProjection(site.dims, 1, dict(type='BN'))
@@ -340,7 +360,6 @@ def test_errors_inside_an_attention_keep_their_kind():
 
     @MODELS.register_module()
     class BrokenAttention(Attention):
-
         def __init__(self, site):
             super().__init__(site)
             dict()['nothing']
@@ -356,7 +375,6 @@ def test_errors_inside_an_attention_keep_their_kind():
 def test_names_of_ones_own_are_left_alone():
 
     class Own(MultiheadAttention):
-
         def __init__(self, site):
             super().__init__(site)
             self.q = nn.Module()

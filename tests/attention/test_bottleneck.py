@@ -94,13 +94,13 @@ def test_torch_export_of_any_map(size):
     """Of a fixed size, example and other maps fall on both sides; torch 2.5 records a minimum for the example alone."""
     module = BottleneckTokens(4, 2, size=size)
     sides = {dim: torch.export.Dim(name, min=5, max=512) for dim, name in ((2, 'height'), (3, 'width'))}
-    program = torch.export.export(module, (torch.randn(2, 4, 6, 30), ), dynamic_shapes=(sides, ), strict=False)
+    program = torch.export.export(module, (torch.randn(2, 4, 6, 30),), dynamic_shapes=(sides,), strict=False)
     for hw in ((6, 30), (5, 7), (8, 6), (31, 64)):
         q = torch.randn(2, 4, *hw)
         torch.testing.assert_close(program.module()(q), module(q))
 
 
-@pytest.mark.parametrize('options', [('random', ), ('biased', 6)])
+@pytest.mark.parametrize('options', [('random',), ('biased', 6)])
 def test_what_graphs_cannot_hold_is_one_sentence(options, monkeypatch):
     monkeypatch.setattr(torch.onnx, 'is_in_onnx_export', lambda: True)
     with pytest.raises(ValueError, match='not exported'):

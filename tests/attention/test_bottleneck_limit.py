@@ -1,4 +1,5 @@
 """SOFT with at most so many bottleneck tokens."""
+
 import pytest
 import torch
 from mmengine.config import Config
@@ -114,8 +115,11 @@ def test_weights_are_shared():
 
 
 def one_stage():
-    return SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1], sampling_ratios=[4]), out_indices=0,
-                attention=dict(bottleneck_limit=9)).eval()
+    return SOFT(
+        dict(embed_dims=[16], num_heads=[1], depths=[1], sampling_ratios=[4]),
+        out_indices=0,
+        attention=dict(bottleneck_limit=9),
+    ).eval()
 
 
 @pytest.mark.slow
@@ -136,11 +140,11 @@ def test_compiles_to_one_graph():
 @torch.no_grad()
 def test_export_at_one_size():
     model, x = one_stage(), torch.randn(2, 3, 64, 96)
-    program = torch.export.export(model, (x, ))
+    program = torch.export.export(model, (x,))
     torch.testing.assert_close(program.module()(x)[0], model(x)[0], rtol=1e-4, atol=1e-5)
     assert not any('mmsoft' in str(node.target) for node in program.graph.nodes)  # it runs without the package
 
 
 def test_onnx_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r'torch\.export'):
-        torch.onnx.export(one_stage(), (torch.randn(1, 3, 64, 96), ), tmp_path / 'model.onnx', dynamo=False)
+        torch.onnx.export(one_stage(), (torch.randn(1, 3, 64, 96),), tmp_path / 'model.onnx', dynamo=False)

@@ -1,4 +1,5 @@
 """The attentions that the papers compare with: identities that need no data, and their size in SOFT-Tiny's body."""
+
 import pytest
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from mmsoft.backbones import SOFT
 HW, SITE = (6, 10), Site(32, 2, (6, 10))
 
 
-def tokens(extra=0, scale=1.):
+def tokens(extra=0, scale=1.0):
     return scale * torch.randn(2, extra + 60, 32, dtype=torch.float64)
 
 
@@ -43,7 +44,7 @@ def test_performer_becomes_softmax_with_many_features():
 def test_features_are_orthogonal():
     features = orthogonal_gaussian(40, 16)
     lengths = features.norm(dim=1)
-    assert_close(features[:16] @ features[:16].T, torch.diag(lengths[:16]**2), rtol=1e-4, atol=1e-4)
+    assert_close(features[:16] @ features[:16].T, torch.diag(lengths[:16] ** 2), rtol=1e-4, atol=1e-4)
     assert features.shape == (40, 16) and lengths.std() > 0.1
 
 
@@ -91,12 +92,15 @@ def test_cosformer_is_a_mean_weighted_by_positions(reweight):
     assert_close(attn(x, HW), attn.proj(attn.qkv.bias[64:]).expand_as(x))
 
 
-@pytest.mark.parametrize('name, millions', [
-    ('SoftmaxAttention', 13.30),
-    ('LinformerAttention', 13.41),
-    ('PerformerAttention', 13.30),
-    ('NystromformerAttention', 13.30),
-])
+@pytest.mark.parametrize(
+    'name, millions',
+    [
+        ('SoftmaxAttention', 13.30),
+        ('LinformerAttention', 13.41),
+        ('PerformerAttention', 13.30),
+        ('NystromformerAttention', 13.30),
+    ],
+)
 def test_parameters_in_the_body_of_soft_tiny(name, millions):
     """13M in 2110.11945, Table 1; the digits are a hand count of the construction."""
     model = SOFT('tiny', attention=dict(type=name), out_type='cls_token')

@@ -1,4 +1,5 @@
 """What attention contributes, measured by hooks, against the same computed by hand; and the networks without it."""
+
 import pytest
 import torch
 from torch import nn
@@ -11,8 +12,8 @@ SOFT_ARCH = dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1])
 XCIT = dict(embed_dims=16, num_heads=2, depth=2, patch_size=8)
 NETWORKS = dict(
     soft=lambda: SOFT(SOFT_ARCH, out_indices=(0, 1)),
-    deit=lambda: SimADeiT(dict(embed_dims=16, num_heads=2, depth=2), out_indices=(1, ), img_size=32),
-    xcit=lambda: SimAXCiT(XCIT, (1, )),
+    deit=lambda: SimADeiT(dict(embed_dims=16, num_heads=2, depth=2), out_indices=(1,), img_size=32),
+    xcit=lambda: SimAXCiT(XCIT, (1,)),
     cvt=lambda: SimACvT(dict(embed_dims=[16, 16, 16], num_heads=[1, 1, 1], depths=[1, 1, 1])),
 )
 
@@ -25,7 +26,7 @@ def network(request):
 
 
 def test_share_of_soft_is_that_of_attention_beside_the_convolution():
-    network = SOFT(SOFT_ARCH, out_indices=(0, )).eval()
+    network = SOFT(SOFT_ARCH, out_indices=(0,)).eval()
     network.init_weights()
     attention, seen = network.stages[0].blocks[0].attn, {}
     attention.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
@@ -38,15 +39,16 @@ def test_share_of_soft_is_that_of_attention_beside_the_convolution():
     q_map = q.transpose(1, 2).unflatten(2, hw)
     tokens = attention.bottleneck(q_map)
     out = attention.product(q[:, None], tokens[:, None], v[:, None], **attention.options).squeeze(1)
-    local = nn.functional.conv2d(v.transpose(1, 2).unflatten(2, hw), attention.conv.weight.expand(16, -1, -1, -1),
-                                 padding=4, groups=16)
+    local = nn.functional.conv2d(
+        v.transpose(1, 2).unflatten(2, hw), attention.conv.weight.expand(16, -1, -1, -1), padding=4, groups=16
+    )
     assert one.share == pytest.approx((out.norm() / local.norm()).item(), rel=1e-4)
     assert one.gain == pytest.approx((out.norm() / v.norm()).item(), rel=1e-4)
-    assert one.exponent == pytest.approx((torch.cdist(q, tokens)**2 / 2).mean().item(), rel=1e-4)
+    assert one.exponent == pytest.approx((torch.cdist(q, tokens) ** 2 / 2).mean().item(), rel=1e-4)
 
 
 def test_share_of_others_is_that_of_attention_beside_the_input_of_the_block():
-    network = SimAXCiT(XCIT, (1, )).eval()
+    network = SimAXCiT(XCIT, (1,)).eval()
     block, seen = network.blocks[1], {}
     nn.init.constant_(block.gamma1, 0.5)
     block.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
@@ -107,15 +109,15 @@ def test_says_how_many_are_taken_away(network):
         assert count == 3
     with without_attention(soft, [3]) as count:
         assert count == 1
-    with without_attention(SimAXCiT(XCIT, (1, ), out_type='cls_token')) as count:
+    with without_attention(SimAXCiT(XCIT, (1,), out_type='cls_token')) as count:
         assert count == 2
 
 
 def test_gamma_begins_where_it_is_told_and_nothing_else_changes():
     networks = []
-    for gamma in (1., 0.3):
+    for gamma in (1.0, 0.3):
         torch.manual_seed(0)
-        networks.append(SOFT(SOFT_ARCH, out_indices=(1, ), attention=dict(type='SOFTAttention', initial_gamma=gamma)))
+        networks.append(SOFT(SOFT_ARCH, out_indices=(1,), attention=dict(type='SOFTAttention', initial_gamma=gamma)))
         networks[-1].init_weights()
     published, wide = (network.state_dict() for network in networks)
     changed = [name for name in published if not torch.equal(published[name], wide[name])]

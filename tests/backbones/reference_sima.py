@@ -1,4 +1,5 @@
 """SimA's three bodies as functions of a published state dict: dense, plain, one image size at a time. For tests."""
+
 import math
 
 import torch
@@ -28,8 +29,9 @@ class Network:
         return F.layer_norm(x, x.shape[-1:], self.state_dict[f'{name}.weight'], self.state_dict[f'{name}.bias'], eps)
 
     def batch_norm(self, name, x):
-        mean, var, weight, bias = (self.state_dict[f'{name}.{key}'] for key in
-                                   ('running_mean', 'running_var', 'weight', 'bias'))
+        mean, var, weight, bias = (
+            self.state_dict[f'{name}.{key}'] for key in ('running_mean', 'running_var', 'weight', 'bias')
+        )
         return F.batch_norm(x, mean, var, weight, bias)
 
     def mlp(self, name, x, act=F.gelu):
@@ -108,8 +110,9 @@ def xcit(state_dict, x, heads, depth, patch_size, norm_tokens):
         y = attention(*net.qkv(f'{block}.attn', net.norm(f'{block}.norm1', x)), heads)
         x = x + gammas[0] * net.linear(f'{block}.attn.proj', y)
         y = net.norm(f'{block}.norm3', x).transpose(1, 2).reshape(batch, channels, *hw)
-        y = net.batch_norm(f'{block}.local_mp.bn',
-                           F.gelu(net.conv(f'{block}.local_mp.conv1', y, padding=1, groups=channels)))
+        y = net.batch_norm(
+            f'{block}.local_mp.bn', F.gelu(net.conv(f'{block}.local_mp.conv1', y, padding=1, groups=channels))
+        )
         y = net.conv(f'{block}.local_mp.conv2', y, padding=1, groups=channels)
         x = x + gammas[2] * y.flatten(2).transpose(1, 2)
         x = x + gammas[1] * net.mlp(f'{block}.mlp', net.norm(f'{block}.norm2', x))
@@ -134,7 +137,7 @@ def fourier(hw):
     for axis, length in enumerate(hw):
         position = torch.arange(1, length + 1, dtype=torch.float64) / (length + 1e-6) * 2 * math.pi
         for i in range(32):
-            wave = (math.cos if i % 2 else math.sin)
-            values = torch.tensor([wave(p / 10000**(2 * (i // 2) / 32)) for p in position.tolist()])
+            wave = math.cos if i % 2 else math.sin
+            values = torch.tensor([wave(p / 10000 ** (2 * (i // 2) / 32)) for p in position.tolist()])
             encoding[0, 32 * axis + i] = values.unsqueeze(1 - axis).expand(*hw)
     return encoding

@@ -1,4 +1,5 @@
 """Maps are contiguous in NCHW, and operators that read them by pointer read what is there (open-mmlab/mmcv#2203)."""
+
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ XCIT = dict(embed_dims=32, num_heads=2, depth=2, patch_size=8)
 BACKBONES = {
     'soft': lambda **kwargs: SOFT(dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4), **kwargs),
     'soft_plain': lambda **kwargs: SOFT(
-        dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4), attention_norm=False, **kwargs),
+        dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4), attention_norm=False, **kwargs
+    ),
     'xcit': lambda **kwargs: SimAXCiT(XCIT, (0, 1), **kwargs),
     'xcit_masked': lambda **kwargs: SimAXCiT(XCIT, (0, 1), mask_padding=True, **kwargs),
     'deit': lambda **kwargs: SimADeiT(dict(embed_dims=32, num_heads=2, depth=2), (0, 1), **kwargs),
@@ -61,9 +63,11 @@ def roi_align(maps, rois, extractor):
     size = ((rois[:, 3] - rois[:, 1]) * (rois[:, 4] - rois[:, 2])).sqrt()
     levels = (size / extractor.finest_scale + 1e-6).log2().floor().clamp(0, len(extractor.roi_layers) - 1)
     features = [
-        torchvision.ops.roi_align(maps[int(level)], roi[None], layer.output_size, layer.spatial_scale,
-                                  layer.sampling_ratio, layer.aligned)
-        for roi, level in zip(rois, levels) for layer in [extractor.roi_layers[int(level)]]
+        torchvision.ops.roi_align(
+            maps[int(level)], roi[None], layer.output_size, layer.spatial_scale, layer.sampling_ratio, layer.aligned
+        )
+        for roi, level in zip(rois, levels)
+        for layer in [extractor.roi_layers[int(level)]]
     ]
     return torch.cat(features)
 
@@ -77,13 +81,17 @@ def test_roi_features(name):
     rois = torch.tensor([[0, 3, 5, 60, 50], [1, 0, 0, 96, 64], [1, 30, 20, 38, 25], [0, 10, 4, 14, 60]]).float()
     heads = model.roi_head
     extractors = [heads.bbox_roi_extractor, getattr(heads, 'mask_roi_extractor', None)]
-    extractors = [each for some in extractors if some is not None
-                  for each in (some if isinstance(some, torch.nn.ModuleList) else [some])]
+    extractors = [
+        each
+        for some in extractors
+        if some is not None
+        for each in (some if isinstance(some, torch.nn.ModuleList) else [some])
+    ]
     for training in (True, False):
         with torch.set_grad_enabled(training):
             maps = model.train(training).extract_feat(torch.randn(2, 3, 64, 96))
             for extractor in extractors:
-                got = extractor(maps[:extractor.num_inputs], rois)
+                got = extractor(maps[: extractor.num_inputs], rois)
                 assert_close(got, roi_align(maps, rois, extractor), rtol=1e-4, atol=1e-5)
 
 
@@ -100,8 +108,10 @@ def _deformable(x, device, modulated):
 def _rotated_roi_align(x, device):
     rois = torch.tensor([[0, 30, 20, 24, 16, 0], [1, 50, 30, 60, 40, 0]], device=device).float()
     boxes = torch.cat([rois[:, :1], rois[:, 1:3] - rois[:, 3:5] / 2, rois[:, 1:3] + rois[:, 3:5] / 2], dim=1)
-    return (ops.roi_align_rotated(x, rois, (7, 7), 0.25, 2, True, False),
-            torchvision.ops.roi_align(x, boxes, 7, 0.25, 2, True))
+    return (
+        ops.roi_align_rotated(x, rois, (7, 7), 0.25, 2, True, False),
+        torchvision.ops.roi_align(x, boxes, 7, 0.25, 2, True),
+    )
 
 
 def _roi_pool(x, device):
@@ -123,14 +133,24 @@ def _masked_convolution(x, device):
 
 
 def _deformable_attention(x, device):
-    attn = ops.MultiScaleDeformableAttention(32, 2, 1, 4, dropout=0., batch_first=True).to(device)
+    attn = ops.MultiScaleDeformableAttention(32, 2, 1, 4, dropout=0.0, batch_first=True).to(device)
     tokens, shapes = x.flatten(2).transpose(1, 2), torch.tensor([[16, 24]], device=device)
     points = torch.rand(2, 16 * 24, 1, 2, device=device)
-    got = attn(tokens, value=tokens, reference_points=points, spatial_shapes=shapes,
-               level_start_index=torch.zeros(1, dtype=torch.long, device=device))
+    got = attn(
+        tokens,
+        value=tokens,
+        reference_points=points,
+        spatial_shapes=shapes,
+        level_start_index=torch.zeros(1, dtype=torch.long, device=device),
+    )
     twin = attn.cpu()
-    want = twin(*(t.contiguous().cpu() for t in (tokens, )), value=tokens.contiguous().cpu(),
-                reference_points=points.cpu(), spatial_shapes=shapes.cpu(), level_start_index=torch.zeros(1).long())
+    want = twin(
+        *(t.contiguous().cpu() for t in (tokens,)),
+        value=tokens.contiguous().cpu(),
+        reference_points=points.cpu(),
+        spatial_shapes=shapes.cpu(),
+        level_start_index=torch.zeros(1).long(),
+    )
     return got, want.to(device)
 
 
@@ -147,8 +167,13 @@ def check_operator(operator, name, device):
     torch.manual_seed(0)
     model = BACKBONES[name]().eval().to(device)
     with torch.no_grad():
-        x = next(out for out in model(torch.randn(2, 3, 128 if 'xcit' in name else 64, 192 if 'xcit' in name else 96,
-                                                  device=device)) if out.shape[1:] == (32, 16, 24))
+        x = next(
+            out
+            for out in model(
+                torch.randn(2, 3, 128 if 'xcit' in name else 64, 192 if 'xcit' in name else 96, device=device)
+            )
+            if out.shape[1:] == (32, 16, 24)
+        )
         got, want = operator(x, device)
     assert_close(got, want, rtol=1e-3, atol=1e-4)
 

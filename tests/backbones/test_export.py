@@ -1,4 +1,5 @@
 """Every body and neck out of Python: ONNX, torch.export and torch.compile, at sizes other than the recorded one."""
+
 import json
 
 import numpy as np
@@ -38,7 +39,7 @@ every_body = pytest.mark.parametrize('name', BODIES)
 class Flat(nn.Module):
     """A body whose outputs are a tuple of tensors with names."""
 
-    inputs = ('images', )
+    inputs = ('images',)
 
     def __init__(self, body):
         super().__init__()
@@ -56,7 +57,7 @@ def body(name):
     flat = Flat(BODIES[name]())
     for parameter in flat.parameters():
         if parameter.dim() > 1:
-            nn.init.normal_(parameter, std=parameter[0].numel()**-0.5)  # nothing may vanish beside the rest
+            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)  # nothing may vanish beside the rest
     for norm in flat.modules():
         if isinstance(norm, nn.BatchNorm2d):
             nn.init.normal_(norm.running_mean, std=0.1)
@@ -80,7 +81,7 @@ def check(model, run, sizes):
 @every_body
 def test_onnx_at_any_size(name, tmp_path):
     model, path = body(name), tmp_path / 'body.onnx'
-    deployment.write('onnx', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path)
+    deployment.write('onnx', model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path)
     run = deployment.reader('onnx', path.read_bytes())
     assert json.loads(onnx.load(str(path)).metadata_props[0].value) == dict(any='thing')
     check(model, run, [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32)])
@@ -99,11 +100,12 @@ def short(name):
 
 @records
 @pytest.mark.slow
-@pytest.mark.parametrize('name, divisor', [
-    ('soft', 1), ('soft-norm-fixed', 1), ('xcit-masked', 32), ('cvt', 1), ('neck', 1)])
+@pytest.mark.parametrize(
+    'name, divisor', [('soft', 1), ('soft-norm-fixed', 1), ('xcit-masked', 32), ('cvt', 1), ('neck', 1)]
+)
 def test_torch_export_at_any_size(name, divisor, tmp_path):
     model, path = short(name), tmp_path / 'body.pt2'
-    deployment.write('torch', model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), dict(any='thing'), path, divisor)
+    deployment.write('torch', model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path, divisor)
     run, files = deployment.reader('torch', path.read_bytes()), dict(mmsoft='')
     torch.export.load(str(path), extra_files=files)
     assert json.loads(files['mmsoft']) == dict(any='thing')
@@ -118,14 +120,13 @@ def test_what_is_exported_wrongly_is_refused(kind, tmp_path):
     calls = []
 
     class Changing(Flat):
-
         def forward(self, images):
             calls.append(images)
-            return (images * len(calls), )
+            return (images * len(calls),)
 
     model, path = Changing(nn.Identity()), tmp_path / 'body'
     with pytest.raises(UsageError, match='the file gives other results, and is not kept'):
-        deployment.write(kind, model, (torch.rand(2, 3, 64, 96), ), (0, 2, 3), {}, path)
+        deployment.write(kind, model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), {}, path)
     assert not path.exists()
 
 

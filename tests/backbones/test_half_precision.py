@@ -3,6 +3,7 @@
 oneDNN, as torch 2.5 has it, computes them wrongly in half precision on processors with AMX. Because few machines have
 these, the tests also look for such convolutions, whatever they return here.
 """
+
 import pytest
 import torch
 from devices import cpu_autocast
@@ -16,8 +17,11 @@ from mmsoft.necks.rescale_pyramid import Enlarge
 from mmsoft.registry import MODELS
 
 HALF = pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=str)
-NAMES = sorted(name for name, made in MODELS.module_dict.items() if issubclass(made, Attention)
-               and not made.for_class_token and made.__module__.startswith('mmsoft.attention'))
+NAMES = sorted(
+    name
+    for name, made in MODELS.module_dict.items()
+    if issubclass(made, Attention) and not made.for_class_token and made.__module__.startswith('mmsoft.attention')
+)
 NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1] * 4)
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
 NETWORKS = {
@@ -27,7 +31,7 @@ NETWORKS = {
     'xcit': lambda: SimAXCiT(dict(PLAIN, patch_size=8), (0, 1), with_cls_token=True),
     'deit': lambda: SimADeiT(PLAIN, (0, 1), with_cls_token=True),
     'cvt': lambda: SimACvT(dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1] * 3), with_cls_token=True),
-    'pyramid': lambda: nn.Sequential(SimADeiT(PLAIN, (1, )), RescalePyramid(32)),
+    'pyramid': lambda: nn.Sequential(SimADeiT(PLAIN, (1,)), RescalePyramid(32)),
     **{f'soft_{name}': lambda name=name: SOFT(NANO, attention=[dict(type=name)] * 4) for name in NAMES},
 }
 
@@ -50,7 +54,7 @@ class Convolutions(TorchDispatchMode):
 
 
 def tensors(outs):
-    return [t for out in outs for t in (out if isinstance(out, tuple) else (out, ))]
+    return [t for out in outs for t in (out if isinstance(out, tuple) else (out,))]
 
 
 @pytest.mark.parametrize('name', NETWORKS)
@@ -84,7 +88,7 @@ def relative_error(got, want):
 def test_patches_against_float64(channels, kernel, dtype):
     """Values and gradients, from maps in both memory formats."""
     module = PatchConv(channels, channels, kernel)
-    nn.init.normal_(module.weight, std=(channels * kernel**2)**-0.5)
+    nn.init.normal_(module.weight, std=(channels * kernel**2) ** -0.5)
     x = torch.randn(2, channels, 3 * kernel, 2 * kernel)
     twin = nn.Conv2d(channels, channels, kernel, kernel).double()
     twin.load_state_dict(module.state_dict())
@@ -98,8 +102,11 @@ def test_patches_against_float64(channels, kernel, dtype):
             got = module(rounded)
         assert got.dtype == dtype and relative_error(got, want) < 0.02
         (got.float() * want.float().detach()).sum().backward()
-        for ours, theirs in ((rounded.grad, exact.grad), (module.weight.grad, twin.weight.grad),
-                             (module.bias.grad, twin.bias.grad)):
+        for ours, theirs in (
+            (rounded.grad, exact.grad),
+            (module.weight.grad, twin.weight.grad),
+            (module.bias.grad, twin.bias.grad),
+        ):
             assert relative_error(ours, theirs) < 0.03
 
 

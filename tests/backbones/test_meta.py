@@ -1,4 +1,5 @@
 """Construction without memory, on ``meta``, of every architecture and attention."""
+
 import pytest
 import torch
 
@@ -6,9 +7,14 @@ from mmsoft import SOFT, RescalePyramid, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.attention import Attention, Site, build_attention
 from mmsoft.registry import MODELS
 
-NAMES = sorted(name for name, made in MODELS.module_dict.items()
-               if issubclass(made, Attention) and made.__module__.startswith('mmsoft.attention'))
-ARCHITECTURES = [(backbone, arch) for backbone in (SOFT, SimAXCiT, SimADeiT, SimACvT) for arch in backbone.arch_settings]
+NAMES = sorted(
+    name
+    for name, made in MODELS.module_dict.items()
+    if issubclass(made, Attention) and made.__module__.startswith('mmsoft.attention')
+)
+ARCHITECTURES = [
+    (backbone, arch) for backbone in (SOFT, SimAXCiT, SimADeiT, SimACvT) for arch in backbone.arch_settings
+]
 
 
 def shapes(module):
@@ -35,8 +41,10 @@ def test_options():
     """Which reach the parts that the defaults leave out."""
     with torch.device('meta'):
         models = [SOFT('tiny', embedding='patches'), SimAXCiT(mask_padding=True), RescalePyramid(8)]
-        models += [SOFT('tiny', attention=dict(type='SOFTAttention', sampling=name, bottleneck_size=7))
-                   for name in ('conv', 'avg_pool', 'random')]
+        models += [
+            SOFT('tiny', attention=dict(type='SOFTAttention', sampling=name, bottleneck_size=7))
+            for name in ('conv', 'avg_pool', 'random')
+        ]
     assert all(tensor.is_meta for model in models for tensor in model.state_dict().values())
 
 

@@ -1,4 +1,5 @@
 """SimA's backbones: parity with the published networks, and what every backbone promises."""
+
 import json
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
 
 DATA = Path(__file__).parents[1] / 'data'
 FAMILIES = {SimAXCiT: SIMA_XCIT, SimADeiT: SIMA_DEIT, SimACvT: SIMA_CVT}
-XCIT = dict(embed_dims=32, num_heads=2, depth=3, patch_size=8, gamma=1., norm_tokens=True)
+XCIT = dict(embed_dims=32, num_heads=2, depth=3, patch_size=8, gamma=1.0, norm_tokens=True)
 SMALL = {
     SimAXCiT: dict(arch=XCIT, out_indices=(0, 2)),
     SimADeiT: dict(arch=dict(embed_dims=32, num_heads=2, depth=3), out_indices=(0, 2)),
@@ -34,7 +35,7 @@ def small(backbone, **kwargs):
 
 def tensors(outs):
     """Maps and class tokens, one after the other."""
-    return [t for out in outs for t in (out if isinstance(out, tuple) else (out, ))]
+    return [t for out in outs for t in (out if isinstance(out, tuple) else (out,))]
 
 
 def load_published(model, state_dict):
@@ -50,7 +51,7 @@ def published_weights(model):
     ours = {f'backbone.{name}': tensor for name, tensor in model.state_dict().items()}
     dims = model.norm.weight.numel()
     shapes = {name: tensor.shape for name, tensor in FAMILIES[type(model)].to_published(ours).items()}
-    shapes.update({'head.weight': (1000, dims), 'head.bias': (1000, )})
+    shapes.update({'head.weight': (1000, dims), 'head.bias': (1000,)})
     return {name: reference_tensor(name, tuple(shape)) for name, shape in shapes.items()}
 
 
@@ -78,16 +79,29 @@ def test_fixture(batch, height, width, seed, dtype, device, monkeypatch):
 
 
 @pytest.mark.parametrize('height, width', [(224, 224), (192, 320)])
-@pytest.mark.parametrize('model, reference, kwargs', [
-    (lambda: SimADeiT(out_indices=range(12), with_cls_token=True), deit, dict(heads=6)),
-    (lambda: SimACvT(with_cls_token=True), cvt, {}),
-    (lambda: SimAXCiT('nano-12-p16', range(12), with_cls_token=True), xcit,
-     dict(heads=4, depth=12, patch_size=16, norm_tokens=False)),
-    (lambda: SimAXCiT('tiny-24-p16', range(24), with_cls_token=True), xcit,
-     dict(heads=4, depth=24, patch_size=16, norm_tokens=True)),
-    (lambda: SimAXCiT('tiny-12-p8', range(12), with_cls_token=True), xcit,
-     dict(heads=4, depth=12, patch_size=8, norm_tokens=True)),
-], ids=['deit', 'cvt', 'nano', 'tiny-24', 'p8'])
+@pytest.mark.parametrize(
+    'model, reference, kwargs',
+    [
+        (lambda: SimADeiT(out_indices=range(12), with_cls_token=True), deit, dict(heads=6)),
+        (lambda: SimACvT(with_cls_token=True), cvt, {}),
+        (
+            lambda: SimAXCiT('nano-12-p16', range(12), with_cls_token=True),
+            xcit,
+            dict(heads=4, depth=12, patch_size=16, norm_tokens=False),
+        ),
+        (
+            lambda: SimAXCiT('tiny-24-p16', range(24), with_cls_token=True),
+            xcit,
+            dict(heads=4, depth=24, patch_size=16, norm_tokens=True),
+        ),
+        (
+            lambda: SimAXCiT('tiny-12-p8', range(12), with_cls_token=True),
+            xcit,
+            dict(heads=4, depth=12, patch_size=8, norm_tokens=True),
+        ),
+    ],
+    ids=['deit', 'cvt', 'nano', 'tiny-24', 'p8'],
+)
 def test_dense_reference(model, reference, kwargs, height, width):
     model = model()
     weights = published_weights(model)
@@ -100,11 +114,14 @@ def test_dense_reference(model, reference, kwargs, height, width):
         assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize('backbone, arch, name', [
-    (SimAXCiT, 'tiny-12-p16', 'sima_tiny_12_p16'),
-    (SimADeiT, 'small', 'deit_small_patch16_224'),
-    (SimACvT, '13', 'cvt_13'),
-])
+@pytest.mark.parametrize(
+    'backbone, arch, name',
+    [
+        (SimAXCiT, 'tiny-12-p16', 'sima_tiny_12_p16'),
+        (SimADeiT, 'small', 'deit_small_patch16_224'),
+        (SimACvT, '13', 'cvt_13'),
+    ],
+)
 def test_published_names_and_shapes(backbone, arch, name):
     shapes = {key: tuple(shape) for key, shape in json.loads((DATA / f'{name}.keys.json').read_text()).items()}
     published = {key: torch.empty(shape) for key, shape in shapes.items()}
@@ -128,15 +145,18 @@ def test_published_file_is_init_cfg(backbone, tmp_path):
     assert_close(model.double().eval()(images), expected(images))
 
 
-@pytest.mark.parametrize('build, millions', [
-    (lambda: SimAXCiT('nano-12-p16', out_type='cls_token'), 3.053176),
-    (lambda: SimAXCiT('tiny-12-p8', out_type='cls_token'), 6.706456),
-    (lambda: SimAXCiT('tiny-20-p16', out_type='cls_token'), 10.316608),
-    (lambda: SimAXCiT('tiny-24-p16', out_type='cls_token'), 12.1168),
-    (lambda: SimAXCiT('small-12-p16', out_type='cls_token'), 26.253208),
-    (lambda: SimADeiT(out_type='cls_token'), 22.050664),
-    (lambda: SimACvT(out_type='cls_token'), 19.99748),
-])
+@pytest.mark.parametrize(
+    'build, millions',
+    [
+        (lambda: SimAXCiT('nano-12-p16', out_type='cls_token'), 3.053176),
+        (lambda: SimAXCiT('tiny-12-p8', out_type='cls_token'), 6.706456),
+        (lambda: SimAXCiT('tiny-20-p16', out_type='cls_token'), 10.316608),
+        (lambda: SimAXCiT('tiny-24-p16', out_type='cls_token'), 12.1168),
+        (lambda: SimAXCiT('small-12-p16', out_type='cls_token'), 26.253208),
+        (lambda: SimADeiT(out_type='cls_token'), 22.050664),
+        (lambda: SimACvT(out_type='cls_token'), 19.99748),
+    ],
+)
 def test_parameters_with_head(build, millions):
     model = build()
     head = 1000 * (model.norm.weight.numel() + 1)
@@ -157,9 +177,11 @@ def test_any_input_size(backbone, height, width):
 
 
 @EACH
-@pytest.mark.parametrize('kwargs', [
-    {}, dict(out_type='cls_token'), dict(with_cls_token=True), dict(out_indices=(0, )), dict(out_indices=-2)
-], ids=str)
+@pytest.mark.parametrize(
+    'kwargs',
+    [{}, dict(out_type='cls_token'), dict(with_cls_token=True), dict(out_indices=(0,)), dict(out_indices=-2)],
+    ids=str,
+)
 def test_no_unused_parameters(backbone, kwargs):
     model = small(backbone, **kwargs).train()
     outs = tensors(model(torch.rand(2, 3, 64, 64)))
@@ -185,8 +207,11 @@ def test_with_cp_gives_the_same_gradients(backbone):
 @pytest.mark.parametrize('stages', [-1, 0, 1, 3])
 def test_frozen_stages(backbone, stages):
     model = small(backbone, frozen_stages=stages, with_cls_token=True)  # frozen before anybody calls train()
-    trained = {name.split('.blocks')[0] if backbone is SimACvT else '.'.join(name.split('.')[:2])
-               for name, p in model.named_parameters() if p.requires_grad}
+    trained = {
+        name.split('.blocks')[0] if backbone is SimACvT else '.'.join(name.split('.')[:2])
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
     if backbone is SimACvT:
         first, blocks = {'stages.0.embed.weight', 'stages.0.norm.weight'}, [f'stages.{i}' for i in range(3)]
     else:
@@ -234,7 +259,11 @@ def reference_weights(model):
 
 
 @EACH
-@pytest.mark.parametrize('kwargs', [dict(num_heads=1), dict(act_cfg=dict(type='ReLU')), dict(attention=dict(type='SimAAttention', p=2))], ids=str)
+@pytest.mark.parametrize(
+    'kwargs',
+    [dict(num_heads=1), dict(act_cfg=dict(type='ReLU')), dict(attention=dict(type='SimAAttention', p=2))],
+    ids=str,
+)
 def test_ablations_change_the_result(backbone, kwargs):
     plain, ablated = small(backbone).eval(), small(backbone, **kwargs).eval()
     for model in (plain, ablated):
@@ -253,7 +282,7 @@ def test_without_local_patch_interaction():
 def test_layer_depth_covers_every_parameter(backbone):
     model = small(backbone, out_type='cls_token')
     layers = [model.get_layer_depth(f'backbone.{name}') for name, _ in model.named_parameters()]
-    num_layers, = {number for _, number in layers}
+    (num_layers,) = {number for _, number in layers}
     assert sorted({layer for layer, _ in layers}) == list(range(num_layers))
     assert model.get_layer_depth('head.fc.weight') == (num_layers - 1, num_layers)
 
@@ -281,13 +310,17 @@ def test_first_gamma(arch, gamma):
 
 
 @EACH
-@pytest.mark.parametrize('kwargs, message', [
-    (dict(arch='giant'), 'arch must be one of'),
-    (dict(arch=dict(depth=3)), 'arch as a dict needs'),
-    (dict(out_indices=(99, )), 'out_indices'),
-    (dict(out_type='avg'), 'out_type'),
-    (dict(num_heads=7), '7 heads do not divide'),
-], ids=str)
+@pytest.mark.parametrize(
+    'kwargs, message',
+    [
+        (dict(arch='giant'), 'arch must be one of'),
+        (dict(arch=dict(depth=3)), 'arch as a dict needs'),
+        (dict(out_indices=(99,)), 'out_indices'),
+        (dict(out_type='avg'), 'out_type'),
+        (dict(num_heads=7), '7 heads do not divide'),
+    ],
+    ids=str,
+)
 def test_errors(backbone, kwargs, message):
     with pytest.raises(ValueError, match=message):
         small(backbone, **kwargs)
@@ -320,8 +353,13 @@ def test_deit_with_softmax_is_deit():
     """Against mmpretrain's, whose weights have other names."""
     torch.manual_seed(0)
     theirs = MMENGINE_MODELS.build(
-        dict(type='mmpretrain.VisionTransformer', arch='deit-small', out_type='cls_token', norm_cfg=dict(
-            type='LN', eps=1e-6)))
+        dict(
+            type='mmpretrain.VisionTransformer',
+            arch='deit-small',
+            out_type='cls_token',
+            norm_cfg=dict(type='LN', eps=1e-6),
+        )
+    )
     theirs.eval()
     for parameter in theirs.parameters():
         parameter.normal_(std=0.05)
@@ -340,13 +378,20 @@ def test_deit_with_softmax_is_deit():
     assert_close(ours(x)[0], theirs(x)[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('attention, class_attention', [
-    (dict(), SimAClassAttention),
-    (dict(attention=dict(type='SoftmaxAttention')), SoftmaxClassAttention),
-    (dict(attention=dict(type='mmsoft.SoftmaxAttention')), SoftmaxClassAttention),
-    (dict(attention=dict(type='SOFTAttention')), SimAClassAttention),
-    (dict(attention=dict(type='SoftmaxAttention'), class_attention=dict(type='SimAClassAttention')), SimAClassAttention),
-], ids=str)
+@pytest.mark.parametrize(
+    'attention, class_attention',
+    [
+        (dict(), SimAClassAttention),
+        (dict(attention=dict(type='SoftmaxAttention')), SoftmaxClassAttention),
+        (dict(attention=dict(type='mmsoft.SoftmaxAttention')), SoftmaxClassAttention),
+        (dict(attention=dict(type='SOFTAttention')), SimAClassAttention),
+        (
+            dict(attention=dict(type='SoftmaxAttention'), class_attention=dict(type='SimAClassAttention')),
+            SimAClassAttention,
+        ),
+    ],
+    ids=str,
+)
 def test_the_class_token_attends_as_the_patches_do(attention, class_attention):
     model = small(SimAXCiT, with_cls_token=True, **attention)
     assert {type(block.attn) for block in model.cls_blocks} == {class_attention}

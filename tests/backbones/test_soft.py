@@ -1,4 +1,5 @@
 """What SOFT promises besides the published numbers (those are in test_soft_parity.py)."""
+
 import pytest
 import torch
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
@@ -62,25 +63,27 @@ def assert_close(got, want, tolerance=1e-4):
 
 
 @both_norms
-@pytest.mark.parametrize('hw', [(32, 32), (33, 47), (64, 200), (97, 32), (75, 131), (224, 224)],
-                         ids='{0[0]}x{0[1]}'.format)
+@pytest.mark.parametrize(
+    'hw', [(32, 32), (33, 47), (64, 200), (97, 32), (75, 131), (224, 224)], ids='{0[0]}x{0[1]}'.format
+)
 def test_any_input_size(hw, attention_norm):
     with torch.no_grad():
         outs = build(attention_norm=attention_norm).eval()(images(1, *hw))
     assert all(out.isfinite().all() for out in outs)
-    assert [out.shape for out in outs] == [(1, dims, -(-hw[0] // stride), -(-hw[1] // stride))
-                                           for dims, stride in zip(NANO['embed_dims'], STRIDES)]
+    assert [out.shape for out in outs] == [
+        (1, dims, -(-hw[0] // stride), -(-hw[1] // stride)) for dims, stride in zip(NANO['embed_dims'], STRIDES)
+    ]
 
 
 def test_the_last_pixel_reaches_the_first_token():
-    model, x = build(out_indices=(0, )).eval(), images(1, 75, 131)
+    model, x = build(out_indices=(0,)).eval(), images(1, 75, 131)
     changed = x.clone()
     changed[..., -1, -1] += 1
     with torch.no_grad():
         assert not torch.equal(model(x)[0][..., 0, 0], model(changed)[0][..., 0, 0])
 
 
-@pytest.mark.parametrize('out_indices', [(0, ), (1, 2), (0, 3), (2, ), (-1, ), 1], ids=str)
+@pytest.mark.parametrize('out_indices', [(0,), (1, 2), (0, 3), (2,), (-1,), 1], ids=str)
 def test_some_outputs(out_indices):
     whole, model, x = build().eval(), build(out_indices=out_indices).eval(), images()
     model.load_state_dict({name: whole.state_dict()[name] for name in model.state_dict()})
@@ -102,7 +105,7 @@ def test_class_token():
     with torch.no_grad():
         *_, last = build().eval()(x)
         *_, (same, cls) = build(with_cls_token=True).eval()(x)
-        vector, = build(out_type='cls_token').eval()(x)
+        (vector,) = build(out_type='cls_token').eval()(x)
     assert_close([same, vector], [last, cls], tolerance=0)
     assert cls.shape == (2, 64)
 
@@ -118,7 +121,8 @@ def test_frozen_stages(frozen):
         return stage >= frozen and not (frozen == 0 and name.startswith('stages.0.embed'))
 
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {
-        name for name, _ in model.named_parameters() if should_train(name)}
+        name for name, _ in model.named_parameters() if should_train(name)
+    }
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if frozen < 4:
         assert set(gradients(model, images())) == {name for name, p in model.named_parameters() if p.requires_grad}
@@ -134,7 +138,7 @@ def test_norm_eval():
 
 
 @pytest.mark.parametrize('frozen', [-1, 0, 2])
-@pytest.mark.parametrize('drop_rate', [0., 0.3])
+@pytest.mark.parametrize('drop_rate', [0.0, 0.3])
 def test_checkpointing_keeps_the_gradients(drop_rate, frozen):
     options = dict(drop_rate=drop_rate, drop_path_rate=drop_rate, frozen_stages=frozen)
     plain, recomputed = (gradients(build(with_cp=with_cp, **options).train(), images()) for with_cp in (False, True))
@@ -173,8 +177,9 @@ def test_bfloat16_autocast_is_close_to_float32(attention_norm):
         assert a.isfinite().all() and (a.float() - b).norm() < 0.05 * b.norm()
     for name, parameter in model.named_parameters():
         assert parameter.grad.isfinite().all()
-    got_grad, want_grad = (torch.cat([g.flatten() for g in grads]) for grads in
-                           ([p.grad for p in model.parameters()], want_grads.values()))
+    got_grad, want_grad = (
+        torch.cat([g.flatten() for g in grads]) for grads in ([p.grad for p in model.parameters()], want_grads.values())
+    )
     assert torch.cosine_similarity(got_grad, want_grad, dim=0) > 0.95
 
 
@@ -206,7 +211,7 @@ def test_an_image_does_not_depend_on_its_companions(options):
     with torch.no_grad():
         together = model(x)
         for i in range(len(x)):
-            assert_close(model(x[i:i + 1]), [out[i:i + 1] for out in together], tolerance=1e-8)
+            assert_close(model(x[i : i + 1]), [out[i : i + 1] for out in together], tolerance=1e-8)
 
 
 @both_norms
@@ -246,20 +251,24 @@ def test_layer_depths_run_from_the_stem_to_the_head():
     assert model.get_layer_depth('backbone.stages.2.blocks.1.norm1.weight')[0] == 5
 
 
-@pytest.mark.parametrize('options, words', [
-    (dict(arch='gigantic'), 'huge'),
-    (dict(arch=dict(depths=[1])), 'embed_dims'),
-    (dict(arch=dict(NANO, num_heads=[1])), 'num_heads'),
-    (dict(arch=dict(NANO, num_heads=[3, 2, 2, 2])), '3 heads'),
-    (dict(out_indices=(0, 4)), 'out_indices'),
-    (dict(out_indices=()), 'out_indices'),
-    (dict(out_type='logits'), 'out_type'),
-    (soft(sampling='magic'), 'sampling'),
-    (soft(inverse='magic'), 'inverse'),
-    (soft(newton_iterations=0), 'newton_iterations'),
-    (soft(bottleneck_size=0), 'bottleneck_size'),
-    (dict(frozen_stages=5), 'frozen_stages'),
-], ids=str)
+@pytest.mark.parametrize(
+    'options, words',
+    [
+        (dict(arch='gigantic'), 'huge'),
+        (dict(arch=dict(depths=[1])), 'embed_dims'),
+        (dict(arch=dict(NANO, num_heads=[1])), 'num_heads'),
+        (dict(arch=dict(NANO, num_heads=[3, 2, 2, 2])), '3 heads'),
+        (dict(out_indices=(0, 4)), 'out_indices'),
+        (dict(out_indices=()), 'out_indices'),
+        (dict(out_type='logits'), 'out_type'),
+        (soft(sampling='magic'), 'sampling'),
+        (soft(inverse='magic'), 'inverse'),
+        (soft(newton_iterations=0), 'newton_iterations'),
+        (soft(bottleneck_size=0), 'bottleneck_size'),
+        (dict(frozen_stages=5), 'frozen_stages'),
+    ],
+    ids=str,
+)
 def test_invalid_arguments(options, words):
     with pytest.raises(ValueError, match=words):
         SOFT(**{'arch': NANO, **options})
@@ -280,12 +289,19 @@ def test_an_averaged_teacher_in_evaluation_is_up_to_date():
     assert_close(teacher(x), fresh(x), tolerance=0)
 
 
-@pytest.mark.parametrize('options, words', [
-    (dict(arch={name: value[:2] for name, value in NANO.items()}, out_type='cls_token'), 'fourth stage'),
-    (dict(arch={name: value[:3] for name, value in NANO.items()}, out_indices=2, with_cls_token=True), 'fourth stage'),
-    (dict(out_indices=(0, 2), with_cls_token=True), 'needs the last output, 3'),
-    (dict(arch=dict(NANO, depth=[1])), 'may have sampling_ratios, kernel_sizes; got'),
-], ids=str)
+@pytest.mark.parametrize(
+    'options, words',
+    [
+        (dict(arch={name: value[:2] for name, value in NANO.items()}, out_type='cls_token'), 'fourth stage'),
+        (
+            dict(arch={name: value[:3] for name, value in NANO.items()}, out_indices=2, with_cls_token=True),
+            'fourth stage',
+        ),
+        (dict(out_indices=(0, 2), with_cls_token=True), 'needs the last output, 3'),
+        (dict(arch=dict(NANO, depth=[1])), 'may have sampling_ratios, kernel_sizes; got'),
+    ],
+    ids=str,
+)
 def test_class_tokens_that_do_not_exist(options, words):
     with pytest.raises(ValueError, match=words):
         build(**options)
@@ -305,7 +321,7 @@ def test_memory_that_recomputing_blocks_frees(options):
 
         x = images(1, 160, 160)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out, = model.train()(x)
+            (out,) = model.train()(x)
         own = sum(p.untyped_storage().nbytes() for p in model.parameters())
         out.sum().backward()
         return sum(storages.values()) - own
@@ -327,6 +343,7 @@ def test_deterministic_algorithms(options):
 def test_a_copy_is_a_copy():
     import copy
     import pickle
+
     model, x = build().eval(), images()
     with torch.no_grad():
         want = model(x)

@@ -1,4 +1,5 @@
 """SOFT and SOFT-Norm against the outputs of the published networks, from a published file on."""
+
 import re
 
 import numpy as np
@@ -35,8 +36,10 @@ def images(case):
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp('published')
-    return {name: write_timm_file(folder / f'{name}.pth', published_state_dict(name))
-            for name in ('soft_tiny', 'soft_norm_tiny')}
+    return {
+        name: write_timm_file(folder / f'{name}.pth', published_state_dict(name))
+        for name in ('soft_tiny', 'soft_norm_tiny')
+    }
 
 
 @pytest.fixture
@@ -61,6 +64,7 @@ def test_maps_and_class_token(files, name, case, expected, device, dtype, tolera
 def safe_loading():
     """Which chooses the averaged weights of a file; mmengine by itself reads the others."""
     from mmsoft.checkpoint.safe_loading import use_safe_loading
+
     use_safe_loading()
     yield
     use_safe_loading(False)
@@ -76,7 +80,10 @@ def test_logits_through_mmpretrain(files, name, case, expected):
                 type='ImageClassifier',
                 backbone=dict(NETWORKS[name][0], out_type='cls_token'),
                 head=dict(type='LinearClsHead', num_classes=1000, in_channels=512),
-                data_preprocessor=dict(num_classes=1000, mean=[0, 0, 0], std=[1, 1, 1]))))
+                data_preprocessor=dict(num_classes=1000, mean=[0, 0, 0], std=[1, 1, 1]),
+            )
+        )
+    )
     model = get_model(config, pretrained=files[name])
     with torch.no_grad():
         logits = model.double().eval()(images(case))

@@ -1,4 +1,5 @@
 """Reading files of every kind, good and bad, and writing them."""
+
 import argparse
 import os
 import pickle
@@ -12,13 +13,12 @@ from mmengine.logging import HistoryBuffer
 
 from mmsoft.checkpoint import CheckpointError, read_checkpoint, select_state_dict, write_checkpoint
 
-WEIGHTS = {'a.weight': torch.arange(6.).view(2, 3), 'a.num_batches_tracked': torch.tensor(3)}
+WEIGHTS = {'a.weight': torch.arange(6.0).view(2, 3), 'a.num_batches_tracked': torch.tensor(3)}
 
 
 class Smuggled:
-
     def __init__(self, function, argument):
-        self.call = function, (argument, )
+        self.call = function, (argument,)
 
     def __reduce__(self):
         return self.call
@@ -43,7 +43,7 @@ def written(path, content):
 
 def cut(path, share):
     saved(path, {'state_dict': {'a': torch.zeros(50000)}})
-    return written(path, path.read_bytes()[:int(path.stat().st_size * share)])
+    return written(path, path.read_bytes()[: int(path.stat().st_size * share)])
 
 
 def repacked(path, compression=zipfile.ZIP_STORED, replace=(b'', b'')):
@@ -73,24 +73,44 @@ BAD = {
     'cut in the middle': (lambda path: cut(path, 0.5), 'damaged or cut off'),
     'cut at the end': (lambda path: cut(path, 0.999), 'damaged or cut off'),
     'cut safetensors': (lambda path: written(path.with_suffix('.safetensors'), bytes(40)), 'damaged or cut off'),
-    'old format': (lambda path: written(
-        saved(path, WEIGHTS, _use_new_zipfile_serialization=False), path.read_bytes()[:-30]), 'damaged or cut off'),
-    'system call': (lambda path: saved(path, {'a': torch.zeros(2), 'b': Smuggled(os.mkdir, str(path.parent / 'run'))}),
-                    r'holds a Python object \(\w+\.mkdir\) that could run code'),
-    'eval': (lambda path: saved(path, {'args': Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")')}),
-             r'holds a Python object \(builtins\.eval\)'),
-    'eval in a namespace': (lambda path: saved(
-        path, {'args': argparse.Namespace(x=Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")'))}),
-                            r'holds a Python object \(builtins\.eval\)'),
+    'old format': (
+        lambda path: written(saved(path, WEIGHTS, _use_new_zipfile_serialization=False), path.read_bytes()[:-30]),
+        'damaged or cut off',
+    ),
+    'system call': (
+        lambda path: saved(path, {'a': torch.zeros(2), 'b': Smuggled(os.mkdir, str(path.parent / 'run'))}),
+        r'holds a Python object \(\w+\.mkdir\) that could run code',
+    ),
+    'eval': (
+        lambda path: saved(path, {'args': Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")')}),
+        r'holds a Python object \(builtins\.eval\)',
+    ),
+    'eval in a namespace': (
+        lambda path: saved(
+            path, {'args': argparse.Namespace(x=Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")'))}
+        ),
+        r'holds a Python object \(builtins\.eval\)',
+    ),
     'whole model': (lambda path: saved(path, torch.nn.Linear(2, 2)), r'holds a Python object \(torch\.nn.*Linear\)'),
     'numpy of objects': (lambda path: saved(path, {'a': np.array([print])}), 'holds a Python object'),
-    'packed': (lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED), 'is compressed or a tar archive, which could'),
+    'packed': (
+        lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED),
+        'is compressed or a tar archive, which could',
+    ),
     'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'its tensors claim more bytes'),
-    'longer than its record': (lambda path: repacked(
-        saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')), 'its tensors claim more bytes'),
-    'bytes by number': (lambda path: saved(path, {'a': Smuggled(bytearray, 10**15)}), 'needs more memory than there is'),
+    'longer than its record': (
+        lambda path: repacked(saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')),
+        'its tensors claim more bytes',
+    ),
+    'bytes by number': (
+        lambda path: saved(path, {'a': Smuggled(bytearray, 10**15)}),
+        'needs more memory than there is',
+    ),
     'tar': (lambda path: tarred(path), 'is compressed or a tar archive, which could'),
-    'no weights: on no device': (lambda path: saved(path, {'a': torch.zeros(9, device='meta')}), 'sparse, quantized, nested or on no device'),
+    'no weights: on no device': (
+        lambda path: saved(path, {'a': torch.zeros(9, device='meta')}),
+        'sparse, quantized, nested or on no device',
+    ),
     'opcodes': (lambda path: written(path, pickle.dumps({}, 4)), 'not a checkpoint of torch'),
     'list': (lambda path: saved(path, [torch.zeros(2)]), 'holds a list where'),
     'no weights': (lambda path: saved(path, {'epoch': 3, 'state_dict': {}}), 'holds no weights'),
@@ -152,8 +172,11 @@ CHOICES = {
 def test_the_evaluated_weights_are_chosen(choice):
     checkpoint, entry, value = CHOICES[choice]
     checkpoint = {
-        key: {name: torch.tensor(v) for name, v in item.items()} if isinstance(item, dict) else
-        torch.tensor(item) if isinstance(item, int) else item
+        key: {name: torch.tensor(v) for name, v in item.items()}
+        if isinstance(item, dict)
+        else torch.tensor(item)
+        if isinstance(item, int)
+        else item
         for key, item in checkpoint.items()
     }
     state_dict, chosen = select_state_dict(checkpoint)
@@ -179,7 +202,8 @@ def test_writing_keeps_every_bit(tmp_path, name):
     write_checkpoint(weights, tmp_path / name)
     state_dict, _ = select_state_dict(read_checkpoint(tmp_path / name))
     assert {key: (t.dtype, t.tolist()) for key, t in state_dict.items()} == {
-        key: (t.dtype, t.tolist()) for key, t in weights.items()}
+        key: (t.dtype, t.tolist()) for key, t in weights.items()
+    }
     assert os.listdir(tmp_path) == [name]
 
 

@@ -1,4 +1,5 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
+
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from mmsoft.layers import resize_pos_embed
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
 FOUR_STAGES = dict(embed_dims=[32, 32, 32, 64], num_heads=[1, 1, 1, 2], depths=[1, 1, 1, 1])
-XCIT = dict(embed_dims=32, num_heads=2, depth=4, patch_size=8, gamma=1., norm_tokens=True)
+XCIT = dict(embed_dims=32, num_heads=2, depth=4, patch_size=8, gamma=1.0, norm_tokens=True)
 NETWORKS = [
     dict(type='mmsoft.SOFT', arch=SMALL, out_indices=(0, 1)),
     dict(type='mmsoft.SOFT', arch=FOUR_STAGES),
@@ -40,6 +41,7 @@ def log(monkeypatch):
 @pytest.fixture
 def safe_loading():
     from mmsoft.checkpoint.safe_loading import use_safe_loading
+
     use_safe_loading()
     yield
     use_safe_loading(False)
@@ -48,8 +50,10 @@ def safe_loading():
 def weights_of(backbone):
     """A published state dict of any size, of random weights."""
     torch.manual_seed(0)
-    ours = {f'backbone.{name}': torch.rand_like(t) if t.is_floating_point() else t
-            for name, t in backbone.state_dict().items()}
+    ours = {
+        f'backbone.{name}': torch.rand_like(t) if t.is_floating_point() else t
+        for name, t in backbone.state_dict().items()
+    }
     return to_published({**ours, 'head.fc.weight': torch.rand(10, 64), 'head.fc.bias': torch.rand(10)})[1]
 
 
@@ -69,10 +73,12 @@ FORMS = {
     'model': lambda path, published: write_timm_file(path, published, 'model', model_ema={'x': torch.zeros(1)}),
     'bare': lambda path, published: saved(path, published),
     'detector of the authors': lambda path, published: saved(
-        path, dict(state_dict={**{f'backbone.{k}': t for k, t in published.items()}, 'neck.x': torch.ones(1)})),
+        path, dict(state_dict={**{f'backbone.{k}': t for k, t in published.items()}, 'neck.x': torch.ones(1)})
+    ),
     'ours': lambda path, published: saved(path, dict(state_dict=to_mmsoft(published)[1], meta={})),
     'our backbone alone': lambda path, published: saved(
-        path, {k[len('backbone.'):]: t for k, t in to_mmsoft(published)[1].items() if k.startswith('backbone.')}),
+        path, {k[len('backbone.') :]: t for k, t in to_mmsoft(published)[1].items() if k.startswith('backbone.')}
+    ),
 }
 
 
@@ -89,8 +95,10 @@ def test_every_form_of_file_loads(tmp_path, form, cfg):
 @pytest.mark.parametrize('prefix', ['student.', 'student'])
 def test_prefix(tmp_path, prefix):
     published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
-    path = saved(tmp_path / 'x.pth', {**{f'student.{k}': t for k, t in published.items()},
-                                      **{f'teacher.{k}': t * 0 for k, t in published.items()}})
+    path = saved(
+        tmp_path / 'x.pth',
+        {**{f'student.{k}': t for k, t in published.items()}, **{f'teacher.{k}': t * 0 for k, t in published.items()}},
+    )
     backbone = SOFT(SMALL, out_indices=(0, 1))
     load_pretrained(backbone, path, prefix)
     assert loaded(backbone, published)
@@ -104,24 +112,26 @@ def test_log_says_what_became_of_each_tensor(tmp_path, log):
     load_pretrained(SOFT('tiny', attention=dict(type='SOFTAttention', sampling='avg_pool')), path)
     load_pretrained(SOFT('tiny', attention=[dict(type='SOFTAttention')] * 4), path)
     first, second, third = (line for line, logger in log if logger == dict(logger='current'))
-    assert first == (f'{path} (state_dict_ema): loaded 84 of the 84 tensors of SOFT; resized: stages.0.pos_embed 56×56 '
-                      '→ 64×64, stages.1.pos_embed 28×28 → 32×32; left out: stages.2 (62), stages.3 (33), norm (2), '
-                      'head (2); missing: none')
+    assert first == (
+        f'{path} (state_dict_ema): loaded 84 of the 84 tensors of SOFT; resized: stages.0.pos_embed 56×56 '
+        '→ 64×64, stages.1.pos_embed 28×28 → 32×32; left out: stages.2 (62), stages.3 (33), norm (2), '
+        'head (2); missing: none'
+    )
     assert 'left out: stages.0 (1), stages.1 (2), stages.2 (3), head (2)' in second
     assert 'missing: stages.3 (16)' in third
 
 
 @pytest.mark.parametrize('network, size, mode', [(SOFT, dict(arch='tiny'), 'bilinear'), (SimADeiT, {}, 'bicubic')])
 def test_position_embeddings_are_resized(tmp_path, network, size, mode):
-    published = weights_of(network(**size, out_indices=(3, )))
-    backbone = network(**size, out_indices=(3, ), img_size=256)
+    published = weights_of(network(**size, out_indices=(3,)))
+    backbone = network(**size, out_indices=(3,), img_size=256)
     load_pretrained(backbone, saved(tmp_path / 'x.pth', published))
     ours = to_mmsoft(published)[1]
     grids = {name: t for name, t in backbone.state_dict().items() if name.endswith('pos_embed')}
     assert grids
     for name, tensor in grids.items():
         theirs = ours[f'backbone.{name}']
-        before, after = (int(t.size(1)**0.5) for t in (theirs, tensor))
+        before, after = (int(t.size(1) ** 0.5) for t in (theirs, tensor))
         assert before < after
         torch.testing.assert_close(tensor, resize_pos_embed(theirs, (before, before), (after, after), mode))
 
@@ -134,7 +144,7 @@ def test_small_as_the_authors_code_builds_it(tmp_path):
         load_pretrained(SOFT('small'), path)
     message = str(error.value)
     assert '[1, 3, 20, 4]' in message and '[1, 3, 7, 4]' in message
-    arch = eval(message[message.index('arch=') + len('arch='):message.index(' to use it.')])
+    arch = eval(message[message.index('arch=') + len('arch=') : message.index(' to use it.')])
     assert set(arch) == {'embed_dims', 'num_heads', 'depths'}
     backbone = SOFT(arch)
     load_pretrained(backbone, path)
@@ -142,18 +152,41 @@ def test_small_as_the_authors_code_builds_it(tmp_path):
 
 
 WRONG = {
-    'resnet': (dict(), {'conv1.weight': (64, 3, 7, 7), 'layer1.0.conv1.weight': (64, 64, 1, 1)},
-               'another network, nothing in it matches SOFT; use a checkpoint of SOFT'),
-    'swin': (dict(), {'patch_embed.proj.weight': (96, 3, 4, 4), 'layers.0.blocks.0.norm1.weight': (96, ),
-                      'norm.weight': (512, ), 'head.weight': (9, 512)}, 'another network, nothing in it matches SOFT'),
-    'pvt': (dict(), {'patch_embed1.proj.weight': (64, 3, 4, 4), 'pos_embed1': (1, 3136, 64), 'norm.weight': (512, ),
-                     'block4.0.attn.q.weight': (512, 512), 'block4.0.attn.kv.weight': (1024, 512)}, 'another network'),
+    'resnet': (
+        dict(),
+        {'conv1.weight': (64, 3, 7, 7), 'layer1.0.conv1.weight': (64, 64, 1, 1)},
+        'another network, nothing in it matches SOFT; use a checkpoint of SOFT',
+    ),
+    'swin': (
+        dict(),
+        {
+            'patch_embed.proj.weight': (96, 3, 4, 4),
+            'layers.0.blocks.0.norm1.weight': (96,),
+            'norm.weight': (512,),
+            'head.weight': (9, 512),
+        },
+        'another network, nothing in it matches SOFT',
+    ),
+    'pvt': (
+        dict(),
+        {
+            'patch_embed1.proj.weight': (64, 3, 4, 4),
+            'pos_embed1': (1, 3136, 64),
+            'norm.weight': (512,),
+            'block4.0.attn.q.weight': (512, 512),
+            'block4.0.attn.kv.weight': (1024, 512),
+        },
+        'another network',
+    ),
     'sima': (dict(), 'sima_tiny_12_p16', 'a network of the family sima_xcit, nothing in it matches SOFT'),
     'other size': (dict(arch='small'), 'soft_tiny', r"depths \[1, 2, 3, 2\] where .*; write arch='tiny' to use it"),
     'other size, first stages': (dict(arch='small', out_indices=(0, 1)), 'soft_tiny', "write arch='tiny'"),
     'other channels': (dict(in_channels=1), 'soft_tiny', r'of shape \(32, 3, 3, 3\) in .*\(32, 1, 3, 3\)'),
-    'other ratio': (dict(arch=dict(SOFT.arch_settings['tiny'], sampling_ratios=[4, 4, 2, 1])), 'soft_tiny',
-                    r'bottleneck.conv.weight of shape \(32, 32, 8, 8\)'),
+    'other ratio': (
+        dict(arch=dict(SOFT.arch_settings['tiny'], sampling_ratios=[4, 4, 2, 1])),
+        'soft_tiny',
+        r'bottleneck.conv.weight of shape \(32, 32, 8, 8\)',
+    ),
 }
 
 
@@ -177,7 +210,7 @@ def test_a_wrong_network_ends_with_one_sentence(tmp_path, kind):
 def test_other_sizes_of_sima(tmp_path, arch, remedy):
     path = saved(tmp_path / 'x.pth', published_state_dict('sima_tiny_12_p16'))
     with pytest.raises(CheckpointError, match=f"write arch='{remedy}'"):
-        load_pretrained(SimAXCiT(arch, out_indices=(-1, )), path)
+        load_pretrained(SimAXCiT(arch, out_indices=(-1,)), path)
 
 
 def test_blocks_that_are_not_built_may_be_missing(tmp_path):
@@ -216,16 +249,21 @@ def test_classifiers_load_their_own_state_as_ever(log):
     missing = other.load_state_dict({'head.fc.bias': torch.ones(10)}, strict=False).missing_keys
     assert 'backbone.norm.weight' in missing and 'head.fc.bias' not in missing
     assert len(other.load_state_dict({}, strict=False).missing_keys) == len(list(other.parameters())) + len(
-        [name for name in state_dict if 'running' in name])
+        [name for name in state_dict if 'running' in name]
+    )
     nested = torch.nn.ModuleDict(dict(student=model))
     assert str(nested.load_state_dict(nested.state_dict())) == '<All keys matched successfully>'
     assert not log
 
 
-@pytest.mark.parametrize('weights, message', [
-    ({'backbone.conv1.weight': torch.ones(2), 'head.fc.weight': torch.ones(2)}, 'another network'),
-    (weights_of(SOFT(SMALL, out_indices=(0, 1))), "where the backbone has"),
-], ids=['resnet', 'size'])
+@pytest.mark.parametrize(
+    'weights, message',
+    [
+        ({'backbone.conv1.weight': torch.ones(2), 'head.fc.weight': torch.ones(2)}, 'another network'),
+        (weights_of(SOFT(SMALL, out_indices=(0, 1))), 'where the backbone has'),
+    ],
+    ids=['resnet', 'size'],
+)
 def test_classifiers_refuse_wrong_networks(tmp_path, weights, message):
     with pytest.raises(CheckpointError, match=message):
         classifier(saved(tmp_path / 'x.pth', dict(state_dict=weights)))
@@ -246,7 +284,9 @@ def test_other_files_are_read_as_they_are(tmp_path):
         CheckpointLoader.load_checkpoint(str(cut))
 
 
-@pytest.mark.parametrize('content', [lambda ran: {'a': Call(ran)}, lambda ran: dict(state_dict={}, meta=dict(x=Call(ran)))])
+@pytest.mark.parametrize(
+    'content', [lambda ran: {'a': Call(ran)}, lambda ran: dict(state_dict={}, meta=dict(x=Call(ran)))]
+)
 @pytest.mark.usefixtures('safe_loading')
 def test_the_loader_of_mmengine_runs_nothing(tmp_path, content):
     path = saved(tmp_path / 'x.pth', content(str(tmp_path / 'ran')))
@@ -262,19 +302,24 @@ def test_a_config_that_mmengine_would_run_is_left_out(tmp_path):
 
 
 class Call:
-
     def __init__(self, folder):
         self.folder = folder
 
     def __reduce__(self):
-        return os.mkdir, (self.folder, )
+        return os.mkdir, (self.folder,)
 
 
-@pytest.mark.parametrize('change, message', [
-    (lambda name, t: t.flatten() if name.endswith('attn.kv.weight') else t, 'or do not fit each other'),
-    (lambda name, t: t.long() if name.endswith('proj.0.weight') else t, 'in torch.int64 where the backbone has it'),
-    (lambda name, t: t.flatten() if name == 'pos_embed1' else t, r'of shape \(\d+,\) in torch.float32 where the backbone has'),
-])
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (lambda name, t: t.flatten() if name.endswith('attn.kv.weight') else t, 'or do not fit each other'),
+        (lambda name, t: t.long() if name.endswith('proj.0.weight') else t, 'in torch.int64 where the backbone has it'),
+        (
+            lambda name, t: t.flatten() if name == 'pos_embed1' else t,
+            r'of shape \(\d+,\) in torch.float32 where the backbone has',
+        ),
+    ],
+)
 def test_damaged_tensors_end_with_one_sentence(tmp_path, change, message):
     published = {name: change(name, t) for name, t in weights_of(SOFT(FOUR_STAGES)).items()}
     with pytest.raises(CheckpointError, match=message):
@@ -309,7 +354,8 @@ def test_addresses_are_downloaded_once(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
     calls = []
     monkeypatch.setattr(
-        torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, addresses[url]))
+        torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, addresses[url])
+    )
     for address, file in [*addresses.items()] * 2:
         load_pretrained(backbone, address)
         assert loaded(backbone, file), 'files of one name are mixed up'

@@ -12,7 +12,8 @@ EACH = pytest.mark.parametrize('name', NETWORKS)
 
 def identical(one, other):
     return set(one) == set(other) and all(
-        one[name].dtype == other[name].dtype and torch.equal(one[name], other[name]) for name in one)
+        one[name].dtype == other[name].dtype and torch.equal(one[name], other[name]) for name in one
+    )
 
 
 @EACH
@@ -40,7 +41,7 @@ def test_family_is_told_by_names_of_either_kind(name, prefix):
     published = published_state_dict(name)
     family, ours = to_mmsoft(published)
     assert to_mmsoft({prefix + key: tensor for key, tensor in published.items()})[0] is family
-    bare = {key[len('backbone.'):]: tensor for key, tensor in ours.items() if key.startswith('backbone.')}
+    bare = {key[len('backbone.') :]: tensor for key, tensor in ours.items() if key.startswith('backbone.')}
     assert to_mmsoft({prefix + key: tensor for key, tensor in bare.items()})[0] is family
 
 

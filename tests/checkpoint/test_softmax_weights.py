@@ -1,4 +1,5 @@
 """SimA from published weights of XCiT, DeiT and CvT, and what is said when weights and attention differ."""
+
 import argparse
 import logging
 
@@ -23,8 +24,9 @@ IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 def log(monkeypatch):
     """Reports, and warnings behind them."""
     lines = []
-    monkeypatch.setattr('mmsoft.checkpoint.load.print_log',
-                        lambda line, logger, level=logging.INFO: lines.append((level, line)))
+    monkeypatch.setattr(
+        'mmsoft.checkpoint.load.print_log', lambda line, logger, level=logging.INFO: lines.append((level, line))
+    )
     return lines
 
 
@@ -42,18 +44,33 @@ def timm_models(name, **options):
 
 @pytest.fixture
 def xcit():
-    return randomised(timm_models('Xcit', patch_size=8, img_size=64, embed_dim=32, depth=2, num_heads=2, num_classes=5,
-                                  eta=1., tokens_norm=True))
+    return randomised(
+        timm_models(
+            'Xcit',
+            patch_size=8,
+            img_size=64,
+            embed_dim=32,
+            depth=2,
+            num_heads=2,
+            num_classes=5,
+            eta=1.0,
+            tokens_norm=True,
+        )
+    )
 
 
 def by_authors(state_dict):
     """XCiT's file under its authors' names (facebookresearch/xcit, xcit.py)."""
-    theirs = {name.replace('pos_embed.', 'pos_embeder.'): tensor for name, tensor in state_dict.items()
-              if not name.startswith('cls_attn_blocks') or '.attn.proj' in name or '.attn.' not in name}
+    theirs = {
+        name.replace('pos_embed.', 'pos_embeder.'): tensor
+        for name, tensor in state_dict.items()
+        if not name.startswith('cls_attn_blocks') or '.attn.proj' in name or '.attn.' not in name
+    }
     for i in range(2):
         for kind in ('weight', 'bias'):
             theirs[f'cls_attn_blocks.{i}.attn.qkv.{kind}'] = torch.cat(
-                [state_dict[f'cls_attn_blocks.{i}.attn.{part}.{kind}'] for part in 'qkv'])
+                [state_dict[f'cls_attn_blocks.{i}.attn.{part}.{kind}'] for part in 'qkv']
+            )
     return dict(model=theirs)
 
 
@@ -73,13 +90,18 @@ def test_xcit(xcit, tmp_path, log, names):
         torch.testing.assert_close(ours.ffn(tokens), theirs.mlp(tokens))
         torch.testing.assert_close(ours.lpi(tokens, hw), theirs.local_mp(tokens, *hw))
         q, k, v = ours.attn.qkv(tokens, hw)
-        assert torch.equal(torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], -1), theirs.attn.qkv(tokens))
+        assert torch.equal(
+            torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], -1), theirs.attn.qkv(tokens)
+        )
     for ours, theirs in zip(backbone.cls_blocks, xcit.cls_attn_blocks):
         torch.testing.assert_close(ours.ffn(tokens), theirs.mlp(tokens))
         q, k, v = (part.transpose(1, 2).flatten(2) for part in ours.attn.qkv(tokens, hw))
         torch.testing.assert_close((q, k, v), tuple(getattr(theirs.attn, x)(tokens) for x in 'qkv'))
     (_, report), (level, warning) = log
-    assert 'loaded 103 of the 103 tensors' in report and 'left out: attn.temperature (2), head (2); missing: none' in report
+    assert (
+        'loaded 103 of the 103 tensors' in report
+        and 'left out: attn.temperature (2), head (2); missing: none' in report
+    )
     assert level == logging.WARNING and 'was trained with XCA and is loaded into SimAAttention' in warning
 
 
@@ -98,7 +120,9 @@ def test_deit(tmp_path, log, distilled):
     for ours, theirs in zip(backbone.blocks, deit.blocks):
         torch.testing.assert_close(ours.ffn(tokens), theirs.mlp(tokens))
     (_, report), (level, warning) = log
-    assert f'left out: {"dist_token (1), head (2), head_dist (2)" if distilled else "head (2)"}; missing: none' in report
+    assert (
+        f'left out: {"dist_token (1), head (2), head_dist (2)" if distilled else "head (2)"}; missing: none' in report
+    )
     assert level == logging.WARNING and 'was trained with SoftmaxAttention and is loaded into SimAAttention' in warning
 
 
@@ -116,20 +140,33 @@ def test_deit_itself_is_no_start_but_the_same(tmp_path, log):
 def test_cvt(tmp_path, log):
     published = published_state_dict('cvt_13')
     torch.save(published, tmp_path / 'x.pth')
-    backbone = SimACvT('13', out_indices=(0, ))
+    backbone = SimACvT('13', out_indices=(0,))
     load_pretrained(backbone.eval(), str(tmp_path / 'x.pth'))
-    embed = F.conv2d(IMAGES, published['stage0.patch_embed.proj.weight'], published['stage0.patch_embed.proj.bias'], 4, 2)
+    embed = F.conv2d(
+        IMAGES, published['stage0.patch_embed.proj.weight'], published['stage0.patch_embed.proj.bias'], 4, 2
+    )
     torch.testing.assert_close(backbone.stages[0].embed(IMAGES), embed)
     tokens = torch.randn(2, 9, 64)
-    fc1, fc2 = ([published[f'stage0.blocks.0.mlp.{name}.{kind}'] for kind in ('weight', 'bias')] for name in ('fc1', 'fc2'))
+    fc1, fc2 = (
+        [published[f'stage0.blocks.0.mlp.{name}.{kind}'] for kind in ('weight', 'bias')] for name in ('fc1', 'fc2')
+    )
     wide = F.linear(tokens, *fc1)
-    torch.testing.assert_close(backbone.stages[0].blocks[0].ffn(tokens), F.linear(wide * torch.sigmoid(1.702 * wide), *fc2))
+    torch.testing.assert_close(
+        backbone.stages[0].blocks[0].ffn(tokens), F.linear(wide * torch.sigmoid(1.702 * wide), *fc2)
+    )
     assert 'was trained with SoftmaxAttention and is loaded into SimAAttention' in log[1][1]
 
 
-@pytest.mark.parametrize('arch, norm, warned', [
-    ('soft_norm_tiny', True, False), ('soft_norm_tiny', False, True), ('soft_tiny', True, True), ('soft_tiny', False, False),
-    ('', True, False)])
+@pytest.mark.parametrize(
+    'arch, norm, warned',
+    [
+        ('soft_norm_tiny', True, False),
+        ('soft_norm_tiny', False, True),
+        ('soft_tiny', True, True),
+        ('soft_tiny', False, False),
+        ('', True, False),
+    ],
+)
 def test_the_trainer_says_whether_soft_is_normalised(tmp_path, log, arch, norm, warned):
     published = to_published(SOFT(SMALL, out_indices=(0, 1)).state_dict())[1]
     for trainer in (dict(arch=arch), dict(args=argparse.Namespace(model=arch))):
@@ -143,7 +180,9 @@ def test_the_trainer_says_whether_soft_is_normalised(tmp_path, log, arch, norm, 
 def states(model):
     """State dicts of a model, as torch, mmengine and its averaging of weights make them."""
     averaged = ExponentialMovingAverage(model).module
-    return dict(torch=model.state_dict(), mmengine=weights_to_cpu(get_state_dict(model)), averaged=averaged.state_dict())
+    return dict(
+        torch=model.state_dict(), mmengine=weights_to_cpu(get_state_dict(model)), averaged=averaged.state_dict()
+    )
 
 
 @pytest.mark.parametrize('kind', ['torch', 'mmengine', 'averaged'])
@@ -166,7 +205,9 @@ def test_checkpoints_note_their_attention(tmp_path, log, kind):
     assert str(norm.load_state_dict(dict(saved))) == '<All keys matched successfully>' and not log
 
 
-@pytest.mark.parametrize('lie', [3, {'': 3}, {'': {'attention': 3}}, {'backbone': {'attention': {'stages.0.blocks.0.attn': 3}}}])
+@pytest.mark.parametrize(
+    'lie', [3, {'': 3}, {'': {'attention': 3}}, {'backbone': {'attention': {'stages.0.blocks.0.attn': 3}}}]
+)
 def test_notes_that_lie_do_no_harm(tmp_path, lie):
     model = nn.ModuleDict(dict(backbone=SOFT(SMALL, out_indices=(0, 1))))
     state = model.state_dict()

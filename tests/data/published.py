@@ -1,4 +1,5 @@
 """Files as the authors' trainers write them, filled with the reference weights."""
+
 import argparse
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """Configs of this repository, on the shapes."""
+
 import copy
 from pathlib import Path
 
@@ -14,9 +15,18 @@ from mmsoft.utils.config import datasets, dicts, is_pretrained, load_config
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [
-    'retinanet_soft_small_1x', 'mask_rcnn_soft_small_1x', 'cascade_mask_rcnn_soft_small_3x', 'atss_soft_small_3x',
-    'gfl_soft_small_3x', 'sparse_rcnn_soft_small_3x', 'retinanet_sima_cvt_13_1x', 'mask_rcnn_sima_xcit_small_12_p16_3x',
-    'upernet_soft_small_160k', 'upernet_sima_xcit_small_12_p16_160k', 'soft_small_in1k', 'sima_xcit_small_12_p16_in1k'
+    'retinanet_soft_small_1x',
+    'mask_rcnn_soft_small_1x',
+    'cascade_mask_rcnn_soft_small_3x',
+    'atss_soft_small_3x',
+    'gfl_soft_small_3x',
+    'sparse_rcnn_soft_small_3x',
+    'retinanet_sima_cvt_13_1x',
+    'mask_rcnn_sima_xcit_small_12_p16_3x',
+    'upernet_soft_small_160k',
+    'upernet_sima_xcit_small_12_p16_160k',
+    'soft_small_in1k',
+    'sima_xcit_small_12_p16_in1k',
 ]
 
 
@@ -88,8 +98,10 @@ def test_schedules_fit_the_short_training(pair):
     assert 0 < warm_up.end == cosine.begin < cosine.end == iters
 
 
-@pytest.mark.parametrize('name, kind, length, iters', [
-    ('retinanet_soft_small_1x', 'max_epochs', 6, 6 * 64), ('upernet_soft_small_160k', 'max_iters', 1000, 1000)])
+@pytest.mark.parametrize(
+    'name, kind, length, iters',
+    [('retinanet_soft_small_1x', 'max_epochs', 6, 6 * 64), ('upernet_soft_small_160k', 'max_iters', 1000, 1000)],
+)
 def test_length_can_be_chosen(load, root, name, kind, length, iters):
     cfg = retarget(load(name), length, root)
     assert cfg.train_cfg[kind] == length
@@ -101,13 +113,17 @@ def test_averages_of_weights_follow_a_short_training(load, root):
     cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type='EMAHook', momentum=1e-4)]
     cfg = retarget(cfg, 2, root)
     iters = 2 * 128 / cfg.train_dataloader.batch_size
-    assert (1 - cfg.custom_hooks[-1].momentum)**iters < 1e-3, 'the random start is still in the average'
+    assert (1 - cfg.custom_hooks[-1].momentum) ** iters < 1e-3, 'the random start is still in the average'
 
 
-@pytest.mark.parametrize('name, data', [
-    ('mmdet::pascal_voc/faster-rcnn_r50_fpn_1x_voc0712.py', 'VOCDataset'),
-    ('mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py', 'CocoPanopticDataset'),
-    ('mmseg::pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py', 'CityscapesDataset')])
+@pytest.mark.parametrize(
+    'name, data',
+    [
+        ('mmdet::pascal_voc/faster-rcnn_r50_fpn_1x_voc0712.py', 'VOCDataset'),
+        ('mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py', 'CocoPanopticDataset'),
+        ('mmseg::pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py', 'CityscapesDataset'),
+    ],
+)
 def test_other_data_are_not_replaced(load, name, data):
     with pytest.raises(UsageError, match=f'--demo-data is for configs on COCO, ADE20K and ImageNet.* {data}.$'):
         retarget(load(name))
@@ -124,4 +140,5 @@ def test_a_config_for_the_shapes_stays_as_it_is(load):
 def test_all_heads_get_the_number_of_classes():
     model = dict(rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=80), dict(num_classes=80)]))
     assert with_counts(model, 8) == dict(
-        rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=8), dict(num_classes=8)]))
+        rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=8), dict(num_classes=8)])
+    )

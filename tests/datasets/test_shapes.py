@@ -1,4 +1,5 @@
 """The generated data set: what is on disk, read back by others, and what becomes of it."""
+
 import json
 import multiprocessing
 import shutil
@@ -16,8 +17,16 @@ from mmsoft.datasets.shapes import CLASSES, METAINFO, SEMANTIC_METAINFO, STUFF, 
 from mmsoft.utils import UsageError
 
 # Image, category and box of each object.
-SCENES = [(1, 6, 10, 15, 24, 26), (2, 4, 1, 3, 23, 21), (2, 3, 36, 8, 20, 25), (2, 2, 46, 20, 14, 15),
-          (2, 5, 52, 34, 12, 14), (3, 2, 0, 12, 22, 23), (3, 1, 26, 24, 22, 25), (3, 4, 8, 40, 20, 19)]
+SCENES = [
+    (1, 6, 10, 15, 24, 26),
+    (2, 4, 1, 3, 23, 21),
+    (2, 3, 36, 8, 20, 25),
+    (2, 2, 46, 20, 14, 15),
+    (2, 5, 52, 34, 12, 14),
+    (3, 2, 0, 12, 22, 23),
+    (3, 1, 26, 24, 22, 25),
+    (3, 4, 8, 40, 20, 19),
+]
 SMALL = dict(train=6, val=2, portraits=32, size=64, portrait_size=32)
 
 
@@ -39,7 +48,6 @@ def state(root):
 
 @pytest.mark.parametrize('split', ['train', 'val'])
 class TestCoco:
-
     @pytest.fixture
     def coco(self, root, split):
         return COCO(root / shapes.INSTANCES[split])
@@ -74,13 +82,17 @@ class TestCoco:
             assert (labels[coco.annToMask(annotation) > 0] == annotation['category_id']).all()
 
 
-@pytest.mark.parametrize('mask', [
-    np.ones((5, 7), bool),
-    np.pad(np.ones((1, 1), bool), 2),
-    np.eye(6, dtype=bool),
-    np.pad(np.zeros((2, 2), bool), 2, constant_values=True),
-    np.arange(77).reshape(7, 11) % 3 > 0,
-], ids=['full', 'pixel', 'diagonal', 'hole', 'scattered'])
+@pytest.mark.parametrize(
+    'mask',
+    [
+        np.ones((5, 7), bool),
+        np.pad(np.ones((1, 1), bool), 2),
+        np.eye(6, dtype=bool),
+        np.pad(np.zeros((2, 2), bool), 2, constant_values=True),
+        np.arange(77).reshape(7, 11) % 3 > 0,
+    ],
+    ids=['full', 'pixel', 'diagonal', 'hole', 'scattered'],
+)
 def test_run_lengths_are_exact(mask):
     height, width = mask.shape
     runs = coco_mask.frPyObjects(shapes.run_lengths(mask), height, width)
@@ -92,8 +104,7 @@ def test_hue_hints_at_the_class_and_does_not_decide(root):
     coco = COCO(root / shapes.INSTANCES['train'])
     right = []
     for annotation in coco.anns.values():
-        image = cv2.imread(str(root / shapes.IMAGES['train'] /
-                               coco.imgs[annotation['image_id']]['file_name']))
+        image = cv2.imread(str(root / shapes.IMAGES['train'] / coco.imgs[annotation['image_id']]['file_name']))
         colour = image[coco.annToMask(annotation) > 0].mean(0)
         hue = cv2.cvtColor(np.float32([[colour]]) / 255, cv2.COLOR_BGR2HSV)[0, 0, 0] / 360
         right.append(round(hue * len(CLASSES)) % len(CLASSES) == annotation['category_id'] - 1)
@@ -101,11 +112,11 @@ def test_hue_hints_at_the_class_and_does_not_decide(root):
 
 
 class TestHostLoaders:
-
     @pytest.mark.parametrize('split', ['train', 'val'])
     def test_mmdet(self, root, split):
         init_default_scope('mmdet')
         from mmdet.registry import DATASETS
+
         pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
         dataset = DATASETS.build(
             dict(
@@ -114,7 +125,9 @@ class TestHostLoaders:
                 ann_file=shapes.INSTANCES[split],
                 data_prefix=dict(img=shapes.IMAGES[split]),
                 metainfo=METAINFO,
-                pipeline=pipeline))
+                pipeline=pipeline,
+            )
+        )
         coco = COCO(root / shapes.INSTANCES[split])
         assert len(dataset) == len(coco.imgs)
         samples = [dataset[index] for index in range(len(dataset))]
@@ -128,15 +141,17 @@ class TestHostLoaders:
     def test_mmseg(self, root, split):
         init_default_scope('mmseg')
         from mmseg.registry import DATASETS
+
         dataset = DATASETS.build(
             dict(
                 type='BaseSegDataset',
                 data_root=str(root),
-                data_prefix=dict(
-                    img_path=shapes.IMAGES[split], seg_map_path=shapes.LABELS[split]),
+                data_prefix=dict(img_path=shapes.IMAGES[split], seg_map_path=shapes.LABELS[split]),
                 reduce_zero_label=True,
                 metainfo=SEMANTIC_METAINFO,
-                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]))
+                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')],
+            )
+        )
         assert len(dataset) == (120 if split == 'train' else 80)
         labels = np.unique(np.concatenate([dataset[i]['gt_seg_map'].ravel() for i in range(len(dataset))]))
         assert labels.tolist() == [*range(len(CLASSES) + len(STUFF)), 255]
@@ -146,19 +161,21 @@ class TestHostLoaders:
     def test_mmpretrain(self, root, split, count):
         init_default_scope('mmpretrain')
         from mmpretrain.registry import DATASETS
+
         dataset = DATASETS.build(
             dict(
                 type='CustomDataset',
                 data_root=str(root),
                 data_prefix=shapes.PORTRAITS[split],
                 metainfo=METAINFO,
-                pipeline=[dict(type='LoadImageFromFile')]))
+                pipeline=[dict(type='LoadImageFromFile')],
+            )
+        )
         assert np.bincount(dataset.get_gt_labels()).tolist() == [count // len(CLASSES)] * len(CLASSES)
-        assert dataset[0]['img'].shape == (Parameters().portrait_size, ) * 2 + (3, )
+        assert dataset[0]['img'].shape == (Parameters().portrait_size,) * 2 + (3,)
 
 
 class TestGeneration:
-
     def test_a_picture_depends_on_its_seed_alone(self):
         few, many = (dict(generate(Parameters(**dict(SMALL, train=train)))) for train in (3, 6))
         other = dict(generate(Parameters(**SMALL, seed=1)))
@@ -169,11 +186,16 @@ class TestGeneration:
     def test_the_scenes_are_those_of_the_published_scores(self):
         """Scores in the docs are of these scenes; processors and decoders may differ in a pixel."""
         files = dict(generate(Parameters(**dict(SMALL, train=3, portraits=24))))
-        boxes = [(one['image_id'], one['category_id'], *one['bbox'])
-                 for one in json.loads(files['annotations/train.json'])['annotations']]
+        boxes = [
+            (one['image_id'], one['category_id'], *one['bbox'])
+            for one in json.loads(files['annotations/train.json'])['annotations']
+        ]
         np.testing.assert_allclose(boxes, SCENES, atol=1)
-        images = [cv2.imdecode(np.frombuffer(files[path], np.uint8), cv2.IMREAD_COLOR)
-                  for path in sorted(files) if path.startswith('images/training')]
+        images = [
+            cv2.imdecode(np.frombuffer(files[path], np.uint8), cv2.IMREAD_COLOR)
+            for path in sorted(files)
+            if path.startswith('images/training')
+        ]
         np.testing.assert_allclose([image.mean() for image in images], [134.4, 100.1, 144.2], atol=0.5)
 
     def test_no_picture_is_in_both_splits(self):
@@ -188,7 +210,6 @@ class TestGeneration:
 
 
 class TestUpkeep:
-
     def test_nothing_is_written_when_it_is_there(self, small):
         before = state(small)
         ensure_shapes(small)
@@ -237,7 +258,9 @@ class TestUpkeep:
     def test_other_parameters_replace_what_was_there(self, small):
         ensure_shapes(small, train=3)
         assert sorted(path.name for path in (small / 'images/training').iterdir()) == [
-            '000000.jpg', '000001.jpg', '000002.jpg'
+            '000000.jpg',
+            '000001.jpg',
+            '000002.jpg',
         ]
         assert len(json.loads((small / 'annotations/train.json').read_text())['images']) == 3
         before = state(small)
@@ -255,7 +278,7 @@ class TestUpkeep:
     def test_processes_do_not_get_in_each_other_s_way(self, tmp_path, small):
         root = tmp_path / 'shared'
         context = multiprocessing.get_context('spawn')
-        processes = [context.Process(target=ensure_shapes, args=(root, ), kwargs=SMALL) for _ in range(2)]
+        processes = [context.Process(target=ensure_shapes, args=(root,), kwargs=SMALL) for _ in range(2)]
         for process in processes:
             process.start()
         for process in processes:

@@ -1,4 +1,5 @@
 """Features in bfloat16, on devices that have it."""
+
 from pathlib import Path
 
 import pytest
@@ -59,15 +60,21 @@ def test_student_and_teacher():
     """Semi-supervised detectors have backbones and necks inside of detectors."""
     cfg = Config.fromfile(Path(__file__).parents[2] / 'configs/retinanet_soft_nano_shapes.py')
     init_default_scope('mmdet')
-    semi = MODELS.build(dict(
-        type='SemiBaseDetector', detector=cfg.model, semi_train_cfg=dict(freeze_teacher=True),
-        semi_test_cfg=dict(predict_on='teacher')))
+    semi = MODELS.build(
+        dict(
+            type='SemiBaseDetector',
+            detector=cfg.model,
+            semi_train_cfg=dict(freeze_teacher=True),
+            semi_test_cfg=dict(predict_on='teacher'),
+        )
+    )
     computed = {}
     for name, module in semi.named_modules():
         if name.endswith(('stages.0.embed.0.conv', 'retina_cls')):
             module.register_forward_hook(lambda _, __, out, name=name: computed.update({name: out.dtype}))
-    wrapper = OPTIM_WRAPPERS.build(dict(
-        type='mmsoft.BFloat16OptimWrapper', optimizer=torch.optim.SGD(semi.parameters(), lr=0.1)))
+    wrapper = OPTIM_WRAPPERS.build(
+        dict(type='mmsoft.BFloat16OptimWrapper', optimizer=torch.optim.SGD(semi.parameters(), lr=0.1))
+    )
     with wrapper.optim_context(semi):
         for detector in (semi.student, semi.teacher):
             detector(torch.rand(2, 3, 64, 64), mode='tensor')
@@ -84,14 +91,18 @@ FEATURES = dict(type='mmsoft.BFloat16OptimWrapper')
 SCALED = dict(type='AmpOptimWrapper', loss_scale='dynamic')
 
 
-@pytest.mark.parametrize('capability, scope, given, expected', [
-    (None, 'mmdet', {}, FEATURES),
-    ((7, 0), 'mmdet', {}, SCALED),
-    ((9, 0), 'mmdet', {}, FEATURES),
-    ((9, 0), 'mmseg', {}, dict(SCALED, dtype='bfloat16')),
-    ((9, 0), 'mmpretrain', dict(dtype='float16'), dict(SCALED, dtype='float16')),
-    ((9, 0), 'mmdet', dict(type='AmpOptimWrapper', dtype='float16'), dict(SCALED, dtype='float16')),
-], ids=['cpu', 'volta', 'detector', 'segmenter', 'float16', 'detector in float16'])
+@pytest.mark.parametrize(
+    'capability, scope, given, expected',
+    [
+        (None, 'mmdet', {}, FEATURES),
+        ((7, 0), 'mmdet', {}, SCALED),
+        ((9, 0), 'mmdet', {}, FEATURES),
+        ((9, 0), 'mmseg', {}, dict(SCALED, dtype='bfloat16')),
+        ((9, 0), 'mmpretrain', dict(dtype='float16'), dict(SCALED, dtype='float16')),
+        ((9, 0), 'mmdet', dict(type='AmpOptimWrapper', dtype='float16'), dict(SCALED, dtype='float16')),
+    ],
+    ids=['cpu', 'volta', 'detector', 'segmenter', 'float16', 'detector in float16'],
+)
 def test_the_switch_takes_bfloat16_where_the_device_has_it(monkeypatch, capability, scope, given, expected):
     """mmcv's RoIAlign and focal loss, which detectors use, have no kernels for bfloat16."""
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: capability is not None)

@@ -1,4 +1,5 @@
 """Attention's share is logged during training, and a stage without any is warned of once."""
+
 import logging
 
 import pytest
@@ -24,8 +25,11 @@ class Runner:
     """As much of mmengine's runner as the hook sees."""
 
     def __init__(self, gamma):
-        backbone = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=(0, ),
-                        attention=[dict(type='SOFTAttention', initial_gamma=gamma)])
+        backbone = SOFT(
+            dict(embed_dims=[16], num_heads=[1], depths=[1]),
+            out_indices=(0,),
+            attention=[dict(type='SOFTAttention', initial_gamma=gamma)],
+        )
         backbone.init_weights()
         self.model = nn.ModuleDict(dict(backbone=backbone))
         self.visualizer, self.iter, self.cfg = Visualizer(), 0, Config()
@@ -40,7 +44,7 @@ class Runner:
             self.iter += 1
 
 
-@pytest.mark.parametrize('gamma, closed', [(3., True), (0.3, False)])
+@pytest.mark.parametrize('gamma, closed', [(3.0, True), (0.3, False)])
 def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
     runner, hook = Runner(gamma), AttentionShareHook(interval=2, begin=3)
     with caplog.at_level(logging.WARNING, 'mmengine'):
@@ -52,7 +56,9 @@ def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
     for _, scalars in runner.visualizer.scalars:
         assert set(scalars) == {f'attention_{kind}/{name}' for kind in ('share', 'exponent', 'gain')}
         assert (scalars[f'attention_share/{name}'] < 0.01) == closed
-    warnings = [record for record in caplog.records if 'Attention contributes less than 1% in stage 0' in record.message]
+    warnings = [
+        record for record in caplog.records if 'Attention contributes less than 1% in stage 0' in record.message
+    ]
     assert len(warnings) == closed
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in runner.model.modules())
 

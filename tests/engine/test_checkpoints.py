@@ -1,4 +1,5 @@
 """Checkpoints are whole or not there, and the newest one is found."""
+
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,6 @@ def backend():
 
 
 class TestWriting:
-
     def test_the_old_one_goes_when_the_new_one_is_there(self, tmp_path, backend, monkeypatch):
         old, new = tmp_path / 'epoch_1.pth', tmp_path / 'folder/epoch_2.pth'
         backend.put(b'old', str(old))
@@ -56,7 +56,6 @@ class TestWriting:
 
 
 class TestLatest:
-
     def test_by_number(self, tmp_path):
         assert latest_checkpoint(tmp_path) is None
         for name in ('epoch_9.pth', 'epoch_10.pth', 'best_mAP_epoch_11.pth', 'notes.pth'):
@@ -90,11 +89,14 @@ class TestLatest:
 
 
 class TestHook:
-
-    @pytest.mark.parametrize('options, chosen', [
-        ({}, dict(backend=BACKEND, outdated=[])), (dict(out_dir='s3://bucket'), None),
-        (dict(backend_args=dict(backend='local')), dict(backend='local'))
-    ])
+    @pytest.mark.parametrize(
+        'options, chosen',
+        [
+            ({}, dict(backend=BACKEND, outdated=[])),
+            (dict(out_dir='s3://bucket'), None),
+            (dict(backend_args=dict(backend='local')), dict(backend='local')),
+        ],
+    )
     def test_the_backend(self, tmp_path, options, chosen):
         hook = CheckpointHook(**options)
         WholeCheckpointsHook().before_run(SimpleNamespace(work_dir=str(tmp_path), hooks=[hook]))
@@ -152,16 +154,17 @@ class TestTraining:
         runner.train()
         saved = torch.load(tmp_path / 'epoch_2.pth', weights_only=True)
         assert saved['message_hub']['runtime_info']['best'] == 0.5
-        resumed = Runner.from_cfg(config(
-            tmp_path, train_cfg=dict(by_epoch=True, max_epochs=3), resume=True, experiment_name='resumed'))
+        resumed = Runner.from_cfg(
+            config(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=3), resume=True, experiment_name='resumed')
+        )
         resumed.train()
-        for one, other in zip(resumed.message_hub.get_scalar('train/loss').data,
-                              runner.message_hub.get_scalar('train/loss').data):
+        for one, other in zip(
+            resumed.message_hub.get_scalar('train/loss').data, runner.message_hub.get_scalar('train/loss').data
+        ):
             assert len(one) == 6 and one[:4].tolist() == other.tolist() and one.dtype == other.dtype
 
 
 class BestHook(Hook):
-
     def before_train(self, runner):
         runner.message_hub.update_info('best', np.float64(0.5))
 

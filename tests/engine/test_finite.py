@@ -1,4 +1,5 @@
 """Training ends with the first loss that is not a number."""
+
 from multiprocessing import get_context
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ def losses(**values):
 
 @pytest.mark.parametrize('value', ['nan', 'inf', '-inf'])
 def test_loss(value):
-    outputs = losses(loss=float(value), loss_cls=1., loss_bbox=float(value), acc=0.5)
+    outputs = losses(loss=float(value), loss_cls=1.0, loss_bbox=float(value), acc=0.5)
     with pytest.raises(UsageError, match=f'loss is {value}, loss_bbox is {value} in iteration 42, on a.jpg, [?];'):
         FiniteTrainingHook().after_train_iter(RUNNER, 0, SAMPLES, outputs)
 
@@ -29,7 +30,7 @@ def test_finite(outputs):
 
 
 def test_weights():
-    weights = dict(count=torch.tensor(3), good=torch.ones(2), bad=torch.tensor([1., float('nan')]))
+    weights = dict(count=torch.tensor(3), good=torch.ones(2), bad=torch.tensor([1.0, float('nan')]))
     with pytest.raises(UsageError, match='^bad contains NaN or infinity after iteration 42, and no checkpoint'):
         FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=weights))
     FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(good=torch.ones(2))))
@@ -44,9 +45,9 @@ def test_what_is_no_tensor():
 def _one_of_two(rank, folder, said):
     torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
     hook = FiniteTrainingHook()
-    hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=1.))
+    hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=1.0))
     try:
-        hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=float('nan') if rank else 1.))
+        hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=float('nan') if rank else 1.0))
     except UsageError as error:
         said.put((rank, str(error)))
 

@@ -1,4 +1,5 @@
 """Layer-wise learning-rate decay, the same through a classifier, a detector and a segmenter."""
+
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ OPTIM_WRAPPER = dict(
     constructor='mmsoft.LayerDecayOptimWrapperConstructor',
     paramwise_cfg=dict(
         layer_decay_rate=RATE,
-        norm_decay_mult=0.,
-        bias_decay_mult=0.,
-        custom_keys={'pos_embed': dict(decay_mult=0.), 'cls_token': dict(decay_mult=0.)}))
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        custom_keys={'pos_embed': dict(decay_mult=0.0), 'cls_token': dict(decay_mult=0.0)},
+    ),
+)
 
 
 def settings(model):
@@ -27,11 +30,14 @@ def settings(model):
     return {names[group['params'][0]]: (group['lr'], group['weight_decay']) for group in groups}
 
 
-@pytest.mark.parametrize('name, head', [
-    ('soft_tiny_in1k', 'head.fc'),
-    ('retinanet_soft_tiny_1x', 'bbox_head.retina_cls'),
-    ('upernet_soft_small_160k', 'decode_head.conv_seg'),
-])
+@pytest.mark.parametrize(
+    'name, head',
+    [
+        ('soft_tiny_in1k', 'head.fc'),
+        ('retinanet_soft_tiny_1x', 'bbox_head.retina_cls'),
+        ('upernet_soft_small_160k', 'decode_head.conv_seg'),
+    ],
+)
 def test_every_host(name, head):
     cfg = Config.fromfile(CONFIGS / f'{name}.py')
     init_default_scope(cfg.default_scope)
@@ -59,14 +65,14 @@ def test_the_same_layers_as_mmpretrain():
     init_default_scope('mmpretrain')
     model = MODELS.build(cfg.model)
     theirs = build_optim_wrapper(
-        model, dict(OPTIM_WRAPPER, constructor='mmpretrain.LearningRateDecayOptimWrapperConstructor')).optimizer
+        model, dict(OPTIM_WRAPPER, constructor='mmpretrain.LearningRateDecayOptimWrapperConstructor')
+    ).optimizer
     theirs = {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups}
     assert theirs == settings(model)
 
 
 def test_a_backbone_without_layers_is_named():
     class Detector(torch.nn.Module):
-
         def __init__(self):
             super().__init__()
             self.backbone = torch.nn.Linear(2, 2)

@@ -1,4 +1,5 @@
 """A training that was interrupted anywhere equals one that was not, to the bit, and so does a repeated one."""
+
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ KEPT = 'state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'seen'
 @HOOKS.register_module()
 class WatchHook(Hook):
     """Keeps losses and learning rates of every iteration, and interrupts one of them."""
+
     priority = 'LOW'
 
     def __init__(self, at=None):
@@ -71,9 +73,11 @@ def train(task, work_dir, options=None, at=None, change=''):
 MIDDLE = {'default_hooks.checkpoint.by_epoch': False, 'default_hooks.checkpoint.interval': 3}
 
 
-@pytest.mark.parametrize('task, options', [
-    ('detector', {}), ('detector', MIDDLE), ('segmenter', {}), ('classifier', MIDDLE),
-], ids=['detector', 'detector in an epoch', 'segmenter', 'classifier in an epoch'])
+@pytest.mark.parametrize(
+    'task, options',
+    [('detector', {}), ('detector', MIDDLE), ('segmenter', {}), ('classifier', MIDDLE)],
+    ids=['detector', 'detector in an epoch', 'segmenter', 'classifier in an epoch'],
+)
 def test_interrupted(task, options, tmp_path):
     whole = train(task, tmp_path / 'whole', options)
     assert sorted(whole['seen']) == list(range(ITERATIONS))
@@ -90,6 +94,7 @@ def test_without_a_seed_and_without_loading_what_is_done(tmp_path, monkeypatch):
     seed = torch.load(tmp_path / 'iter_6.pth', weights_only=True)['meta']['seed']
     read = []
     from mmseg.datasets import BaseSegDataset
+
     load = BaseSegDataset.prepare_data
     monkeypatch.setattr(BaseSegDataset, 'prepare_data', lambda self, index: read.append(index) or load(self, index))
     resumed = train('segmenter', tmp_path, change='randomness = dict(seed=None)\n')
@@ -102,23 +107,27 @@ def test_another_number_of_iterations_in_an_epoch(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(loops, 'print_log', lambda message, *_: said.append(message))
     train('detector', tmp_path, MIDDLE, at=7)
-    done = train('detector', tmp_path, {
-        **MIDDLE, 'train_dataloader.batch_size': 6, 'default_hooks.checkpoint.interval': 1})
+    done = train(
+        'detector', tmp_path, {**MIDDLE, 'train_dataloader.batch_size': 6, 'default_hooks.checkpoint.interval': 1}
+    )
     assert max(done['seen']) == 7
     assert len(said) == 1 and 'the interrupted epoch starts again' in said[0]
 
 
-@pytest.mark.parametrize('train_cfg, loop', [
-    (dict(by_epoch=True, max_epochs=1), loops.EpochBasedTrainLoop),
-    (dict(by_epoch=False, max_iters=1), loops.IterBasedTrainLoop),
-    (dict(type='EpochBasedTrainLoop', max_epochs=1), loops.EpochBasedTrainLoop),
-    (dict(type='IterBasedTrainLoop', max_iters=1), loops.IterBasedTrainLoop),
-    (dict(type=MMLoop, max_epochs=1), MMLoop),
-])
+@pytest.mark.parametrize(
+    'train_cfg, loop',
+    [
+        (dict(by_epoch=True, max_epochs=1), loops.EpochBasedTrainLoop),
+        (dict(by_epoch=False, max_iters=1), loops.IterBasedTrainLoop),
+        (dict(type='EpochBasedTrainLoop', max_epochs=1), loops.EpochBasedTrainLoop),
+        (dict(type='IterBasedTrainLoop', max_iters=1), loops.IterBasedTrainLoop),
+        (dict(type=MMLoop, max_epochs=1), MMLoop),
+    ],
+)
 def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
     runner = RUNNERS.build(Config(toy.config(tmp_path, train_cfg=train_cfg, runner_type='mmsoft.Runner')))
     runner.train()
-    assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number', )
+    assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number',)
 
 
 @pytest.mark.parametrize('kind, length', [('Epoch', dict(max_epochs=2)), ('Iter', dict(max_iters=4))])
@@ -139,6 +148,7 @@ def test_a_loop_by_its_name(tmp_path, monkeypatch, kind, length):
 
 def test_mmdets_hooks_change_the_data_set(tmp_path):
     from mmdet.engine.hooks import PipelineSwitchHook
+
     runner = RUNNERS.build(Config(toy.config(tmp_path, runner_type='mmsoft.Runner')))
     runner.register_hook(PipelineSwitchHook(0, []))
     runner.train()

@@ -1,4 +1,5 @@
 """A sample that cannot be loaded has a name, and random states of its own."""
+
 import pickle
 
 import pytest
@@ -10,7 +11,8 @@ from mmsoft.engine.samples import BrokenSample, NamedSamples, NumberedBatches, s
 
 class Images(Dataset):
     """Ten numbers with a random fraction; some of them cannot be loaded."""
-    metainfo = dict(classes=('cat', ))
+
+    metainfo = dict(classes=('cat',))
 
     def __init__(self, broken=()):
         self.broken = broken
@@ -28,8 +30,9 @@ class Images(Dataset):
 
 
 def numbered(**options):
-    return NumberedBatches(SequentialSampler(Images()), 3, dict(type=BatchSampler, drop_last=False), **{
-        'endless': False, **options})
+    return NumberedBatches(
+        SequentialSampler(Images()), 3, dict(type=BatchSampler, drop_last=False), **{'endless': False, **options}
+    )
 
 
 def load(broken, workers=0):
@@ -56,7 +59,7 @@ def test_the_data_set_inside_is_reached():
     """mmdet's hooks read what a data set knows, and set its pipeline."""
     dataset = pickle.loads(pickle.dumps(NamedSamples(Images())))
     dataset.broken = [1]
-    assert dataset.dataset.broken == [1] and dataset.metainfo['classes'] == ('cat', ) and len(dataset) == 10
+    assert dataset.dataset.broken == [1] and dataset.metainfo['classes'] == ('cat',) and len(dataset) == 10
     assert not hasattr(dataset, 'pipeline')
 
 

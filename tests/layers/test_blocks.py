@@ -1,4 +1,5 @@
 """Feed-forward networks in runs of tokens, and maps that convolutions need not copy."""
+
 import pytest
 import torch
 
@@ -8,7 +9,6 @@ from mmsoft.layers import FFN, PostNormBlock, PreNormBlock, XCiTBlock, blocks, t
 
 def attention():
     return SoftmaxAttention(Site(64, 2, (14, 14)))
-
 
 
 @pytest.mark.parametrize('n', [0, 1, 7, 8, 9, 40])
@@ -53,7 +53,7 @@ def test_an_image_is_dropped_as_a_whole():
     block.attn.forward = lambda x, hw: torch.zeros_like(x)
     x = torch.randn(8, 2048, 64)
     changed = (block(x, (32, 64)) != x).any(-1).float().mean(1)
-    assert set(changed.tolist()) == {0., 1.}
+    assert set(changed.tolist()) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize('extra', [0, 1])

@@ -1,4 +1,5 @@
 """Patches that do not overlap, against torch's unfold, and in the body of SOFT."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ ARCH = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1] * 4)
 def test_a_linear_map_of_each_patch(hw, padding):
     embed, x = PatchEmbed(3, 8, 4).double(), torch.randn(2, 3, *hw, dtype=torch.float64)
     patches = F.unfold(F.pad(x, (0, padding[1], 0, padding[0])), 4, stride=4).mT
-    tokens = F.layer_norm(F.linear(patches, embed.conv.weight.flatten(1), embed.conv.bias), (8, ))
+    tokens = F.layer_norm(F.linear(patches, embed.conv.weight.flatten(1), embed.conv.bias), (8,))
     assert_close(embed(x), tokens.mT.unflatten(2, (2, 3)))
 
 

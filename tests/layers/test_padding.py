@@ -1,4 +1,5 @@
 """Where padded images end."""
+
 import torch
 
 from mmsoft.layers import extent_mask, image_extent, pad_to_multiple

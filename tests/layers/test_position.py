@@ -24,7 +24,7 @@ def test_transposed_grid_is_resized():
 
 
 def test_rows_stay_rows():
-    rows = torch.arange(4.).view(1, 4, 1).repeat(1, 1, 4).flatten(1).unsqueeze(-1)
+    rows = torch.arange(4.0).view(1, 4, 1).repeat(1, 1, 4).flatten(1).unsqueeze(-1)
     resized = resize_pos_embed(rows, (4, 4), (8, 6)).view(8, 6)
     assert (resized == resized[:, :1]).all() and (resized.diff(dim=0) >= 0).all() and resized[-1, 0] > resized[0, 0]
 

@@ -1,4 +1,5 @@
 """The pyramid before FPN."""
+
 import pytest
 import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -7,12 +8,15 @@ from mmsoft.necks import RescalePyramid
 from mmsoft.registry import MODELS
 
 
-@pytest.mark.parametrize('rescales, hw, expected', [
-    ((4, 2, 1, 0.5), (14, 20), [(56, 80), (28, 40), (14, 20), (7, 10)]),
-    ((4, 2, 1, 0.5), (7, 5), [(28, 20), (14, 10), (7, 5), (4, 3)]),
-    ((2, 1, 0.5, 0.25), (28, 12), [(56, 24), (28, 12), (14, 6), (7, 3)]),
-    ((2, 1, 0.5, 0.25), (5, 1), [(10, 2), (5, 1), (3, 1), (2, 1)]),
-])
+@pytest.mark.parametrize(
+    'rescales, hw, expected',
+    [
+        ((4, 2, 1, 0.5), (14, 20), [(56, 80), (28, 40), (14, 20), (7, 10)]),
+        ((4, 2, 1, 0.5), (7, 5), [(28, 20), (14, 10), (7, 5), (4, 3)]),
+        ((2, 1, 0.5, 0.25), (28, 12), [(56, 24), (28, 12), (14, 6), (7, 3)]),
+        ((2, 1, 0.5, 0.25), (5, 1), [(10, 2), (5, 1), (3, 1), (2, 1)]),
+    ],
+)
 def test_sizes(rescales, hw, expected):
     neck = RescalePyramid(8, rescales)
     maps = [torch.rand(2, 8, *hw) for _ in rescales]

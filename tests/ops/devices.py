@@ -1,4 +1,5 @@
 """Where and how an operator shall give the same float32 result."""
+
 import contextlib
 
 import pytest
@@ -28,7 +29,11 @@ def cpu_autocast(dtype: torch.dtype) -> torch.autocast:
         pytest.skip(str(error))
 
 
-every_setting = pytest.mark.parametrize('setting', [
-    'cpu', 'cpu-autocast',
-    *(pytest.param(name, marks=pytest.mark.cuda) for name in ('cuda', 'cuda-tf32', 'cuda-autocast'))
-])
+every_setting = pytest.mark.parametrize(
+    'setting',
+    [
+        'cpu',
+        'cpu-autocast',
+        *(pytest.param(name, marks=pytest.mark.cuda) for name in ('cuda', 'cuda-tf32', 'cuda-autocast')),
+    ],
+)

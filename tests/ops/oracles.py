@@ -1,4 +1,5 @@
 """Holds a function against another in value and in all gradients."""
+
 from typing import Callable
 
 import torch
@@ -21,12 +22,12 @@ def error(got, want) -> tuple[float, ...]:
     return tuple(((a - b).abs().max() / b.abs().max().clamp(min=1e-6)).item() for a, b in zip(got, want))
 
 
-def tokens(*shape: int, spread: float = 1., seed: int = 0) -> Tensor:
+def tokens(*shape: int, spread: float = 1.0, seed: int = 0) -> Tensor:
     """Tokens of shape (..., d) at squared distances of about 2 · spread² from each other."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(shape, generator=generator, dtype=torch.float64)
     center = torch.randn(shape[-1], generator=generator, dtype=torch.float64)
-    return (center + spread * noise) / shape[-1]**0.5
+    return (center + spread * noise) / shape[-1] ** 0.5
 
 
 def shape_id(value) -> str:

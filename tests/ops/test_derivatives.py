@@ -1,4 +1,5 @@
 """What cannot be differentiated says so."""
+
 import pytest
 import torch
 
@@ -15,9 +16,11 @@ every_operator = pytest.mark.parametrize('operator', OPERATORS.values(), ids=OPE
 
 
 @every_operator
-@pytest.mark.parametrize('transform', [
-    lambda f: torch.func.grad(lambda x: f(x).sum()), torch.func.vmap, torch.func.jacrev, torch.func.jacfwd
-], ids=['grad', 'vmap', 'jacrev', 'jacfwd'])
+@pytest.mark.parametrize(
+    'transform',
+    [lambda f: torch.func.grad(lambda x: f(x).sum()), torch.func.vmap, torch.func.jacrev, torch.func.jacfwd],
+    ids=['grad', 'vmap', 'jacrev', 'jacfwd'],
+)
 def test_torch_func_is_refused(transform, operator):
     with pytest.raises(NotImplementedError, match=r'do not support torch\.func .*use torch\.autograd'):
         transform(operator)(torch.randn(1, 1, 5, 4))
@@ -26,6 +29,6 @@ def test_torch_func_is_refused(transform, operator):
 @every_operator
 def test_second_derivatives_are_refused(operator):
     x = torch.randn(1, 1, 5, 4, requires_grad=True)
-    first, = torch.autograd.grad(operator(x).square().sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad(operator(x).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match='once_differentiable'):
         first.square().sum().backward()

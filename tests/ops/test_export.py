@@ -1,4 +1,5 @@
 """Operators in graphs: exported ones hold plain formulas, compiled ones are in one piece."""
+
 from contextlib import nullcontext
 
 import pytest
@@ -16,7 +17,6 @@ IN_ONE = hasattr(torch, 'export')  # torch 2.0 compiles in pieces
 
 
 class Module(torch.nn.Module):
-
     def __init__(self, function):
         super().__init__()
         self.function = function
@@ -48,7 +48,7 @@ def test_nothing_is_recorded_by_itself():
 def test_export_for_any_size(operator, sizes, strict):
     many, few = torch.export.Dim('tokens', min=4), torch.export.Dim('landmarks', min=2)  # torch 2.13 sets 2 apart
     shapes = [{2: few if size == 9 else many} for size in sizes]
-    program = torch.export.export(Module(operator), inputs(*sizes), dynamic_shapes=(tuple(shapes), ), strict=strict)
+    program = torch.export.export(Module(operator), inputs(*sizes), dynamic_shapes=(tuple(shapes),), strict=strict)
     assert all('mmsoft' not in str(node.target) for node in program.graph.nodes)
     if not strict:
         program = program.run_decompositions()  # as torch.onnx does
@@ -90,8 +90,11 @@ def test_compilers_do_not_look_into_the_inverse(attend, dynamic):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('autocast', [False, True], ids=['plain', 'autocast'])
-@pytest.mark.parametrize('operator, sizes', [OPERATORS['soft_norm'], OPERATORS['sima'], (gaussian_product, (40, 9, 9))],
-                         ids=['soft_norm', 'sima', 'product'])
+@pytest.mark.parametrize(
+    'operator, sizes',
+    [OPERATORS['soft_norm'], OPERATORS['sima'], (gaussian_product, (40, 9, 9))],
+    ids=['soft_norm', 'sima', 'product'],
+)
 def test_compiles_to_one_graph(operator, sizes, autocast):
     torch._dynamo.reset()
 

@@ -1,4 +1,5 @@
 """The gain of few bottleneck tokens against the papers' formulas, dense and in float64."""
+
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ PLAIN = {False: soft_attention, True: soft_norm_attention}
 EXACT = {False: dense.soft_attention, True: dense.soft_norm_attention}
 
 
-def problem(n=512, full=400, few=16, batch=2, spread=1., seed=0):
+def problem(n=512, full=400, few=16, batch=2, spread=1.0, seed=0):
     """Queries around their bottleneck tokens, as in a map; few of these are means of many."""
     bottleneck = tokens(batch, 2, full, 16, spread=spread, seed=seed).cumsum(2) / full**0.5
     q = bottleneck.repeat_interleave(-(-n // full), 2)[:, :, :n]
@@ -23,12 +24,12 @@ def problem(n=512, full=400, few=16, batch=2, spread=1., seed=0):
 
 
 @both
-@pytest.mark.parametrize('spread', [0.1, 1., 5., 20.])
+@pytest.mark.parametrize('spread', [0.1, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=['float32', 'float64'])
 def test_gain_is_that_of_the_exact_filter(norm, spread, dtype):
     q, few, v, full = problem(spread=spread)
-    q, v = (t[:, :, :gain.SIZES[norm][0]] for t in (q, v))  # all of which take part
-    u = v @ torch.arange(1., 16 * (8 if norm else 16) + 1, dtype=torch.float64).square().cos().view(16, -1)
+    q, v = (t[:, :, : gain.SIZES[norm][0]] for t in (q, v))  # all of which take part
+    u = v @ torch.arange(1.0, 16 * (8 if norm else 16) + 1, dtype=torch.float64).square().cos().view(16, -1)
     some, all_ = (EXACT[norm](q, t, u) for t in (few, full))
     want = (some * all_).sum((2, 3), True) / some.square().sum((2, 3), True)
     got = gain.matched_gain(*(t.to(dtype) for t in (q, few, v, full)), norm, 20)
@@ -71,7 +72,7 @@ def test_degenerate_tokens(norm, kind):
     elif kind == 'far apart':
         q, few, full = 1000 * q, 1000 * few, 1000 * full
     elif 'values' in kind:
-        v = torch.full_like(v, 0. if kind == 'no values' else 2.)
+        v = torch.full_like(v, 0.0 if kind == 'no values' else 2.0)
     got = matched_attention(*(t.float() for t in (q, few, v, full)), norm)
     assert got.isfinite().all()
     if kind in ('equal', 'zeros'):  # all matrices are of rank one

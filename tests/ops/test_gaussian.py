@@ -1,4 +1,5 @@
 """The Gaussian kernel and its product by fused kernels, in parts and in tiles, against the dense formula."""
+
 from types import SimpleNamespace
 
 import dense
@@ -11,8 +12,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from mmsoft.ops import fused, gaussian, gaussian_kernel, gaussian_product
 
 # batch, heads, n, m, d, c
-SHAPES = [(1, 1, 1, 1, 1, 1), (1, 1, 7, 1, 32, 32), (1, 3, 1, 9, 8, 5), (2, 11, 33, 12, 32, 32), (3, 2, 50, 9, 8, 4),
-          (1, 2, 10, 70, 16, 16), (1, 4, 257, 25, 32, 32), (1, 1, 67, 67, 3, 6), (1, 2, 9, 601, 32, 32)]
+SHAPES = [
+    (1, 1, 1, 1, 1, 1),
+    (1, 1, 7, 1, 32, 32),
+    (1, 3, 1, 9, 8, 5),
+    (2, 11, 33, 12, 32, 32),
+    (3, 2, 50, 9, 8, 4),
+    (1, 2, 10, 70, 16, 16),
+    (1, 4, 257, 25, 32, 32),
+    (1, 1, 67, 67, 3, 6),
+    (1, 2, 9, 601, 32, 32),
+]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 ROUTES = ['fused', 'parts', 'tiles', 'small tiles']
 
@@ -31,10 +41,13 @@ def route(request, monkeypatch):
 every_route = pytest.mark.parametrize('route', ROUTES, indirect=True)
 
 
-def inputs(shape, spread=1.):
+def inputs(shape, spread=1.0):
     batch, heads, n, m, d, c = shape
-    return (tokens(batch, heads, n, d, spread=spread), tokens(batch, heads, m, d, spread=spread, seed=1),
-            tokens(batch, heads, m, c, seed=2))
+    return (
+        tokens(batch, heads, n, d, spread=spread),
+        tokens(batch, heads, m, d, spread=spread, seed=1),
+        tokens(batch, heads, m, c, seed=2),
+    )
 
 
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
@@ -44,7 +57,7 @@ def test_kernel_is_the_exponential_of_distances(shape):
     assert max(error(value_and_grads(gaussian_kernel, x, y), want)) < 1e-12
 
 
-@pytest.mark.parametrize('ridge', [0., 0.01])
+@pytest.mark.parametrize('ridge', [0.0, 0.01])
 @pytest.mark.parametrize('m', [1, 2, 30])
 def test_kernel_of_a_set_with_itself(m, ridge):
     x = tokens(2, 3, m, 8)
@@ -53,7 +66,7 @@ def test_kernel_of_a_set_with_itself(m, ridge):
     assert (gaussian_kernel(x.float(), ridge=ridge).diagonal(dim1=-2, dim2=-1) == 1 + ridge).all()
 
 
-@pytest.mark.parametrize('spread', [1., 30., 1e3])
+@pytest.mark.parametrize('spread', [1.0, 30.0, 1e3])
 def test_kernel_neither_exceeds_one_nor_is_subnormal(spread):
     """Above one the inverse's steps diverge; a CPU is several times as slow with subnormal numbers."""
     x = tokens(2, 300, 32, spread=spread).float()
@@ -62,17 +75,21 @@ def test_kernel_neither_exceeds_one_nor_is_subnormal(spread):
 
 
 @every_route
-@pytest.mark.parametrize('offset', [0., 10., 100., 1e3, 1e4])
+@pytest.mark.parametrize('offset', [0.0, 10.0, 100.0, 1e3, 1e4])
 def test_tokens_may_lie_anywhere(offset, route):
     """As a query's bias or a channel of outliers moves them; 1e4 leaves float32 three digits behind the point."""
     tokens = inputs((1, 2, 300, 60, 32, 32), 1.7)
     x, y, b = ((t + move).float().double() for t, move in zip(tokens, (offset, offset, 0)))
     assert gaussian_kernel(x.float(), y.float()).max() <= 1
-    for got, want in ((gaussian_kernel(x.float(), y.float()), dense.gaussian_kernel(x, y)),
-                      (gaussian_product(x.float(), y.float(), b.float()), dense.gaussian_product(x, y, b))):
+    for got, want in (
+        (gaussian_kernel(x.float(), y.float()), dense.gaussian_kernel(x, y)),
+        (gaussian_product(x.float(), y.float(), b.float()), dense.gaussian_product(x, y, b)),
+    ):
         assert (got.double() - want).abs().max() < 1e-5
-    got, want = (value_and_grads(f, x, y, b, dtype=dtype)
-                 for f, dtype in ((gaussian_product, torch.float32), (dense.gaussian_product, torch.float64)))
+    got, want = (
+        value_and_grads(f, x, y, b, dtype=dtype)
+        for f, dtype in ((gaussian_product, torch.float32), (dense.gaussian_product, torch.float64))
+    )
     assert max(error(got, want)) < 1e-5
 
 
@@ -117,14 +134,15 @@ def test_expanded_inputs_and_gradients(route):
 
 
 @every_route
-@pytest.mark.parametrize('lead', [(), (4, ), (2, 1, 3)], ids=shape_id)
+@pytest.mark.parametrize('lead', [(), (4,), (2, 1, 3)], ids=shape_id)
 def test_any_leading_dimensions(lead, route):
     x, y, b = tokens(*lead, 9, 4), tokens(*lead, 5, 4, seed=1), tokens(*lead, 5, 3, seed=2)
     torch.testing.assert_close(gaussian_product(x, y, b), dense.gaussian_product(x, y, b))
 
 
-@pytest.mark.parametrize('shape', [(0, 2, 5, 3, 4, 4), (2, 2, 0, 3, 4, 4), (2, 2, 5, 0, 4, 4), (2, 0, 5, 3, 4, 2)],
-                         ids=shape_id)
+@pytest.mark.parametrize(
+    'shape', [(0, 2, 5, 3, 4, 4), (2, 2, 0, 3, 4, 4), (2, 2, 5, 0, 4, 4), (2, 0, 5, 3, 4, 2)], ids=shape_id
+)
 def test_empty_sets(shape):
     batch, heads, n, m, d, c = shape
     x, y, b = (torch.ones(batch, heads, *rest, requires_grad=True) for rest in ((n, d), (m, d), (m, c)))
@@ -146,7 +164,7 @@ def test_what_is_not_a_number_stays_so(where, route):
 
 
 @every_route
-@pytest.mark.parametrize('spread', [0., 1e-3, 3., 30.])
+@pytest.mark.parametrize('spread', [0.0, 1e-3, 3.0, 30.0])
 def test_product_whatever_the_spread_of_the_tokens(spread, route):
     case = inputs((2, 2, 40, 9, 32, 8), spread)
     want = value_and_grads(dense.gaussian_product, *case)

@@ -1,4 +1,5 @@
 """SimA's product against its dense formula: values, gradients, orders, masks and half precision."""
+
 import dense
 import pytest
 import torch
@@ -31,8 +32,10 @@ def test_gradcheck(p, order):
     assert torch.autograd.gradcheck(lambda *x: l1_attention(*x, p=p, order=order), inputs)
 
 
-@pytest.mark.parametrize('n, m, d, expected', [(7, 7, 8, 'tokens'), (8, 8, 8, 'channels'), (9, 9, 8, 'channels'),
-                                               (100, 4, 8, 'tokens'), (100, 5, 8, 'channels')])
+@pytest.mark.parametrize(
+    'n, m, d, expected',
+    [(7, 7, 8, 'tokens'), (8, 8, 8, 'channels'), (9, 9, 8, 'channels'), (100, 4, 8, 'tokens'), (100, 5, 8, 'channels')],
+)
 def test_auto_takes_the_cheaper_order(n, m, d, expected):
     inputs = qkv(n, m, d, d, dtype=torch.float32)
     assert torch.equal(l1_attention(*inputs), l1_attention(*inputs, order=expected))

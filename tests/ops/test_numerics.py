@@ -1,4 +1,5 @@
 """What runs in float32 whatever surrounds it, and products that lose nothing to TF32."""
+
 import inspect
 
 import pytest
@@ -45,7 +46,7 @@ def test_exact_products_on_a_gpu(allowed):
 @pytest.mark.parametrize('pairs', [1, 3])
 def test_products_add_up(pairs, monkeypatch):
     c, a, b = torch.randn(2, 7, 5), torch.randn(2, 7, 3), torch.randn(2, 3, 5)
-    monkeypatch.setattr(numerics, '_factors', lambda a, b: split(a, b)[:pairs] if pairs > 1 else ((a, b), ))
+    monkeypatch.setattr(numerics, '_factors', lambda a, b: split(a, b)[:pairs] if pairs > 1 else ((a, b),))
     torch.testing.assert_close(exact_product(a, b), a @ b)
     torch.testing.assert_close(add_product(c, a, b, beta=-2, alpha=0.5), 0.5 * (a @ b) - 2 * c)
 
@@ -55,7 +56,6 @@ def test_products_are_split_where_tf32_is_allowed(allowed, products):
     before, calls = torch.get_float32_matmul_precision(), []
 
     class Products(TorchFunctionMode):
-
         def __torch_function__(self, func, types, args=(), kwargs=None):
             calls.append(func is torch.Tensor.matmul or func is torch.Tensor.__matmul__)
             return func(*args, **(kwargs or {}))
@@ -84,8 +84,15 @@ def probe(x, *rest, flag=None):
     return x
 
 
-@pytest.mark.parametrize('dtype, wide', [(torch.float16, torch.float32), (torch.bfloat16, torch.float32),
-                                         (torch.float32, torch.float32), (torch.float64, torch.float64)])
+@pytest.mark.parametrize(
+    'dtype, wide',
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
 @pytest.mark.parametrize('autocast', [False, True])
 def test_only_what_is_narrow_is_widened(dtype, wide, autocast):
     x, indices = torch.ones(2, 2, dtype=dtype), torch.tensor([1])

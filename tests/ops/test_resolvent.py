@@ -1,4 +1,5 @@
 """The inverse at the sizes of detection: spectra, hard and easy images together, memory, and what a GPU does."""
+
 import math
 
 import pytest
@@ -13,7 +14,7 @@ from mmsoft.ops import inverse_product
 from mmsoft.ops.inverse import invert_
 
 # Roughness of the landmarks' field and its amplitude, from one blank image to one whose tokens have little in common.
-FIELDS = [(0., 0.), (1., 0.3), (1., 1.), (2., 3.), (4., 3.), (8., 5.), (math.inf, 1.), (math.inf, 5.)]
+FIELDS = [(0.0, 0.0), (1.0, 0.3), (1.0, 1.0), (2.0, 3.0), (4.0, 3.0), (8.0, 5.0), (math.inf, 1.0), (math.inf, 5.0)]
 
 
 def landmarks(side: int, roughness: float, amplitude: float) -> torch.Tensor:
@@ -47,10 +48,13 @@ def filtered(matrix, y, alpha):
     return vectors @ (((1 - left) / eigenvalues).unsqueeze(-1) * (vectors.transpose(-2, -1) @ y))
 
 
-@pytest.mark.parametrize('side, variant', [
-    *((side, variant) for side in (13, 22) for variant in ('soft', 'soft_norm')),
-    pytest.param(33, 'soft_norm', marks=pytest.mark.slow),
-])
+@pytest.mark.parametrize(
+    'side, variant',
+    [
+        *((side, variant) for side in (13, 22) for variant in ('soft', 'soft_norm')),
+        pytest.param(33, 'soft_norm', marks=pytest.mark.slow),
+    ],
+)
 def test_smooth_and_rough_images_in_one_batch(side, variant):
     """In float32, value and gradients, each image by its own scale; up to 8 times the iteration's own rounding."""
     matrix, y, alpha = (t.float() for t in problems(side, variant))
@@ -62,7 +66,7 @@ def test_smooth_and_rough_images_in_one_batch(side, variant):
     got = distances((out.detach(), *torch.autograd.grad(out, (y, matrix), grad)), want)
     assert (got < 8 * noise + 1e-5).all(), (got, noise)
     with torch.no_grad():
-        alone = torch.cat([inverse_product(*(t[i:i + 1] for t in (matrix, y, alpha))) for i in range(len(FIELDS))])
+        alone = torch.cat([inverse_product(*(t[i : i + 1] for t in (matrix, y, alpha))) for i in range(len(FIELDS))])
     assert (distances([alone], [out.detach()]) < 6 * noise[0] + 1e-5).all()
 
 
@@ -143,8 +147,10 @@ def test_checkpointing_frees_the_factorization(method):
     matrix = torch.eye(m).repeat(1, 2, 1, 1).requires_grad_()
     y, alpha = torch.ones(1, 2, m, c, requires_grad=True), torch.ones(1, 2, 1, 1)
     alive, grads = {}, {}
-    for name, run in (('plain', lambda f, *args: f(*args)), ('checkpoint', lambda f, *args: checkpoint(
-            f, *args, use_reentrant=False))):
+    for name, run in (
+        ('plain', lambda f, *args: f(*args)),
+        ('checkpoint', lambda f, *args: checkpoint(f, *args, use_reentrant=False)),
+    ):
         with Storages(matrix, y, alpha) as storages:
             out = run(lambda matrix, y: inverse_product(matrix, y, alpha, method=method), matrix, y)
         alive[name] = storages.alive()

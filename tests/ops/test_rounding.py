@@ -1,4 +1,5 @@
 """Float32 operators keep their digits where the process lets matrix products round their factors."""
+
 import contextlib
 
 import dense
@@ -19,8 +20,19 @@ from mmsoft.ops import (
 )
 from mmsoft.ops.soft import soft_alpha
 
-PRODUCTS = ('mm', 'bmm', 'addmm', 'addmm_', 'baddbmm', 'baddbmm_', 'mv', 'addmv', 'linear',
-            '_scaled_dot_product_flash_attention_for_cpu', '_scaled_dot_product_flash_attention_for_cpu_backward')
+PRODUCTS = (
+    'mm',
+    'bmm',
+    'addmm',
+    'addmm_',
+    'baddbmm',
+    'baddbmm_',
+    'mv',
+    'addmv',
+    'linear',
+    '_scaled_dot_product_flash_attention_for_cpu',
+    '_scaled_dot_product_flash_attention_for_cpu_backward',
+)
 
 
 @contextlib.contextmanager
@@ -38,8 +50,9 @@ class ProcessorWithAMX(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function.overloadpacket.__name__ in PRODUCTS and torch.get_float32_matmul_precision() == 'medium':
-            args = tree_map(lambda t: t.bfloat16().float() if isinstance(t, torch.Tensor) and t.dtype == torch.float32
-                            else t, args)
+            args = tree_map(
+                lambda t: t.bfloat16().float() if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t, args
+            )
         return function(*args, **(kwargs or {}))
 
 
@@ -57,7 +70,7 @@ def dense_inverse(x, y, b):
 
 
 def case(n, m, values):
-    return tokens(2, 2, n, 8, spread=3.), tokens(2, 2, m, 8, spread=3., seed=1), tokens(2, 2, values, 8, seed=2)
+    return tokens(2, 2, n, 8, spread=3.0), tokens(2, 2, m, 8, spread=3.0, seed=1), tokens(2, 2, values, 8, seed=2)
 
 
 OPERATORS = {

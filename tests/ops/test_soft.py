@@ -10,8 +10,15 @@ from mmsoft.ops import gaussian_attention, gaussian_kernel, soft_attention, soft
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 
 # batch, heads, n, m, d
-SHAPES = [(1, 1, 1, 1, 4), (1, 2, 100, 1, 32), (3, 1, 7, 3, 4), (3, 2, 50, 9, 8), (1, 3, 5, 16, 8), (2, 11, 33, 12, 32),
-          (1, 1, 513, 25, 32)]
+SHAPES = [
+    (1, 1, 1, 1, 4),
+    (1, 2, 100, 1, 32),
+    (3, 1, 7, 3, 4),
+    (3, 2, 50, 9, 8),
+    (1, 3, 5, 16, 8),
+    (2, 11, 33, 12, 32),
+    (1, 1, 513, 25, 32),
+]
 ATTENTIONS = {
     'soft': (soft_attention, dense.soft_attention),
     'soft_norm': (soft_norm_attention, dense.soft_norm_attention),
@@ -20,10 +27,13 @@ every_attention = pytest.mark.parametrize('attention, oracle', ATTENTIONS.values
 every_method = pytest.mark.parametrize('method', ['newton', 'resolvent'])
 
 
-def inputs(shape, spread=1.):
+def inputs(shape, spread=1.0):
     batch, heads, n, m, d = shape
-    return (tokens(batch, heads, n, d, spread=spread), tokens(batch, heads, m, d, spread=spread, seed=1),
-            tokens(batch, heads, n, d, spread=3., seed=2))
+    return (
+        tokens(batch, heads, n, d, spread=spread),
+        tokens(batch, heads, m, d, spread=spread, seed=1),
+        tokens(batch, heads, n, d, spread=3.0, seed=2),
+    )
 
 
 @every_method
@@ -95,7 +105,7 @@ def test_values_wider_than_queries(attention, oracle):
 
 @every_method
 @every_attention
-@pytest.mark.parametrize('spread', [0., 1e-4, 0.1])
+@pytest.mark.parametrize('spread', [0.0, 1e-4, 0.1])
 def test_blank_and_nearly_blank_images(spread, attention, oracle, method):
     """All tokens alike: every kernel entry is nearly 1 and A has rank one, up to the noise."""
     case = inputs((2, 2, 49, 9, 32), spread)
@@ -125,13 +135,13 @@ def test_soft_norm_of_a_single_bottleneck_token_is_zero_as_published(method):
 @every_attention
 @every_method
 def test_an_image_does_not_depend_on_its_companions(method, attention, oracle):
-    images = [inputs((1, 3, 40, 16, 8), spread) for spread in (0., 0.1, 0.5, 1., 3.)]
+    images = [inputs((1, 3, 40, 16, 8), spread) for spread in (0.0, 0.1, 0.5, 1.0, 3.0)]
     together = attention(*(torch.cat(parts) for parts in zip(*images)), inverse=method)
     for i, image in enumerate(images):
-        torch.testing.assert_close(together[i:i + 1], attention(*image, inverse=method), rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(together[i : i + 1], attention(*image, inverse=method), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize('spread', [0., 0.1, 0.5, 1., 3., 30.])
+@pytest.mark.parametrize('spread', [0.0, 0.1, 0.5, 1.0, 3.0, 30.0])
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
 def test_starting_scales_are_the_published_ones(shape, spread):
     _, bottleneck, _ = inputs(shape, spread)
@@ -146,7 +156,7 @@ def test_starting_scales_are_the_published_ones(shape, spread):
 @every_attention
 @pytest.mark.parametrize('shape', [(1, 1, 5, 1, 3), (2, 1, 6, 4, 3), (1, 2, 2, 5, 4)], ids=shape_id)
 def test_gradcheck_where_converged(shape, attention, oracle, method):
-    case = [t.requires_grad_() for t in inputs(shape, spread=2.)]
+    case = [t.requires_grad_() for t in inputs(shape, spread=2.0)]
     assert torch.autograd.gradcheck(lambda *args: attention(*args, inverse=method), case, fast_mode=True)
 
 
@@ -154,7 +164,7 @@ def test_gradcheck_where_converged(shape, attention, oracle, method):
 @pytest.mark.parametrize('shape', [(1, 2, 20, 4, 3), (2, 1, 30, 9, 16)], ids=shape_id)
 def test_where_converged_it_is_the_pseudoinverse_with_its_gradient(shape, attention, oracle, monkeypatch):
     monkeypatch.setattr(dense, 'newton_inverse', lambda matrix, *_: torch.linalg.pinv(matrix, hermitian=True))
-    case = inputs(shape, spread=2.)
+    case = inputs(shape, spread=2.0)
     assert max(error(value_and_grads(attention, *case), value_and_grads(oracle, *case))) < 1e-6
 
 

@@ -1,4 +1,5 @@
 """What the papers' propositions say, held against our operators."""
+
 import pytest
 import torch
 from oracles import tokens
@@ -9,7 +10,7 @@ from mmsoft.ops import gaussian_attention, gaussian_kernel, l1_attention, newton
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 
 # From identical tokens to tokens far apart.
-SPREADS = [0., 0.1, 0.5, 1., 3.]
+SPREADS = [0.0, 0.1, 0.5, 1.0, 3.0]
 
 
 def kernels(spread, n=12):
@@ -24,19 +25,21 @@ def spectral_norm(matrix):
 @pytest.mark.parametrize('share', [0.01, 0.5, 0.9, 0.999])
 def test_newton_converges_monotonically(share):
     """SOFT, Prop. 1: for 0 < α < 2 / λ₁², A Aₖ A goes to A and Aₖ to the pseudoinverse, nearer with every step."""
-    matrix = kernels(spread=1.)[0, 0]
-    alpha = share * 2 / spectral_norm(matrix)**2
+    matrix = kernels(spread=1.0)[0, 0]
+    alpha = share * 2 / spectral_norm(matrix) ** 2
     pseudoinverse = torch.linalg.pinv(matrix)
     steps = [newton_inverse(matrix, alpha, k) for k in range(30)]
-    for errors in ([spectral_norm(matrix @ each @ matrix - matrix) for each in steps],
-                   [spectral_norm(each - pseudoinverse) for each in steps]):
+    for errors in (
+        [spectral_norm(matrix @ each @ matrix - matrix) for each in steps],
+        [spectral_norm(each - pseudoinverse) for each in steps],
+    ):
         assert errors[0] > 0.1 and errors[-1] < 1e-9
         assert all(after < before for before, after in zip(errors, errors[1:]) if before > 1e-9)
 
 
 def test_newton_diverges_beyond_the_bound():
-    matrix = kernels(spread=1.)[0, 0]
-    inverse = newton_inverse(matrix, 2.2 / spectral_norm(matrix)**2, 8)
+    matrix = kernels(spread=1.0)[0, 0]
+    inverse = newton_inverse(matrix, 2.2 / spectral_norm(matrix) ** 2, 8)
     assert spectral_norm(matrix @ inverse @ matrix - matrix) > 1e6
 
 
@@ -45,7 +48,7 @@ def test_networks_start_within_the_bound(spread):
     kernel = kernels(spread)
     ridged = kernel + RIDGE * torch.eye(kernel.size(-1)).double()
     for matrix, alpha in ((ridged, soft_alpha(ridged, RIDGE)), (kernel, soft_norm_alpha(kernel, kernel.sum(-1, True)))):
-        assert (alpha.squeeze(-1).squeeze(-1) * spectral_norm(matrix)**2 < 2 - 1e-9).all()
+        assert (alpha.squeeze(-1).squeeze(-1) * spectral_norm(matrix) ** 2 < 2 - 1e-9).all()
 
 
 @pytest.mark.parametrize('spread', SPREADS)
@@ -92,7 +95,7 @@ def test_simas_attention_is_bounded_by_the_channels_of_a_head(order):
     assert attention.abs().max() < 8 and attention.min() < 0
     q[:, :, 1:], k[:, :, :4], k[:, :, 5:] = 0, 0, 0
     attention = l1_attention(q, k.copysign(q[:, :, :1]), values, order=order)
-    assert torch.allclose(attention[:, :, 0, 4], torch.full((1, 3), 8.).double())
+    assert torch.allclose(attention[:, :, 0, 4], torch.full((1, 3), 8.0).double())
     assert attention.count_nonzero() == 3
 
 

@@ -1,4 +1,5 @@
 """tools/convert_checkpoint.py, as one runs it."""
+
 import runpy
 import sys
 from pathlib import Path

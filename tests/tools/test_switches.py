@@ -1,4 +1,5 @@
 """The hosts' switches: gradient accumulation, several processes and EMA, on a classifier without batch statistics."""
+
 import os
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from mmsoft.apis import launch
 from mmsoft.datasets.shapes import ensure_shapes
 
 ROOT = Path(__file__).parents[2]
-CONFIG = '''
+CONFIG = """
 _base_ = 'mmpretrain::resnet/resnet18_8xb32_in1k.py'
 model = dict(
     backbone=dict(
@@ -25,7 +26,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='Resize', scale=(32, 32)),
     dict(type='PackInputs')]))
 optim_wrapper = dict(optimizer=dict(lr=0.01))
-'''
+"""
 # A constant learning rate, because a schedule counts iterations, of which accumulation takes twice as many.
 OPTIONS = {'randomness.seed': 1, 'auto_scale_lr.enable': False, 'train_cfg.max_epochs': 1, 'param_scheduler': []}
 BATCH = 4
@@ -63,7 +64,7 @@ def plain(folder):
 
 
 def test_training_changes_the_weights(plain, folder):
-    start = train(folder, 'start', **{'optim_wrapper.optimizer.lr': 0.})
+    start = train(folder, 'start', **{'optim_wrapper.optimizer.lr': 0.0})
     assert not torch.allclose(start['state_dict']['head.fc.weight'], plain['state_dict']['head.fc.weight'], atol=1e-4)
 
 
@@ -78,10 +79,22 @@ def test_two_processes_train_like_one(plain, folder):
         port = free.getsockname()[1]
     options = [f'{key}={value}' for key, value in {**OPTIONS, 'train_dataloader.batch_size': BATCH // 2}.items()]
     run = subprocess.run(
-        ['bash', str(ROOT / 'tools/dist_train.sh'), 'config.py', '2', '--demo-data', '--work-dir=two', '--cfg-options',
-         *options],
-        cwd=folder, env=dict(os.environ, PORT=str(port), PYTHON=sys.executable, OMP_NUM_THREADS='1'),
-        capture_output=True, text=True, timeout=300)
+        [
+            'bash',
+            str(ROOT / 'tools/dist_train.sh'),
+            'config.py',
+            '2',
+            '--demo-data',
+            '--work-dir=two',
+            '--cfg-options',
+            *options,
+        ],
+        cwd=folder,
+        env=dict(os.environ, PORT=str(port), PYTHON=sys.executable, OMP_NUM_THREADS='1'),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert run.returncode == 0, run.stderr
     assert_same(load(folder / 'two')['state_dict'], plain['state_dict'])
 
@@ -89,7 +102,7 @@ def test_two_processes_train_like_one(plain, folder):
 def test_ema_is_what_is_evaluated(plain, folder):
     """The checkpoint keeps both: ``state_dict`` is the average, ``ema_state_dict`` has the trained weights."""
     averaged = train(folder, 'averaged', 'ema.py')
-    trained = {name[len('module.'):]: tensor for name, tensor in averaged['ema_state_dict'].items() if '.' in name}
+    trained = {name[len('module.') :]: tensor for name, tensor in averaged['ema_state_dict'].items() if '.' in name}
     assert_same(trained, plain['state_dict'])
     difference = averaged['state_dict']['head.fc.weight'] - plain['state_dict']['head.fc.weight']
     assert difference.abs().max() > 1e-4

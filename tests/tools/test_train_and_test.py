@@ -1,4 +1,5 @@
 """tools/train.py and tools/test.py, as one runs them, on scenes of 64 pixels."""
+
 import json
 import os
 import pickle
@@ -16,7 +17,7 @@ from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 
 ROOT = Path(__file__).parents[2]
-DETECTOR = '''
+DETECTOR = """
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 arch = dict(embed_dims=[16, 32, 48, 64], num_heads=[1, 2, 3, 4], depths=[1, 1, 1, 1])
 model = dict(
@@ -25,15 +26,15 @@ model = dict(
     bbox_head=dict(in_channels=32, feat_channels=32, stacked_convs=1),
     test_cfg=dict(score_thr=0.0))
 optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=6e-3))
-'''
-SEGMENTER = '''
+"""
+SEGMENTER = """
 _base_ = 'mmseg::segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'
 model = dict(backbone=dict(_delete_=True, type='mmsoft.SOFT', arch=dict(
     embed_dims=[32, 64, 160, 256], num_heads=[1, 2, 5, 8], depths=[1, 1, 1, 1])))
-'''
-CLASSIFIER = '''
+"""
+CLASSIFIER = """
 _base_ = 'mmpretrain::resnet/resnet18_8xb32_in1k.py'
-'''
+"""
 CONFIGS = dict(detector=DETECTOR, segmenter=SEGMENTER, classifier=CLASSIFIER)
 
 
@@ -64,7 +65,8 @@ def start(tool, *args, cwd=None):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def finish(process):
@@ -87,9 +89,19 @@ def weights(checkpoint):
 
 
 # Four iterations an epoch, three epochs, pictures as they are, so that nothing but resuming could make a difference.
-TRAINING = ('detector.py', '--demo-data', '--resume', '--cfg-options', 'randomness.seed=1', 'train_cfg.max_epochs=3',
-            'train_dataloader.batch_size=3', 'train_dataloader.dataset.pipeline.3.prob=0.0',
-            'default_hooks.logger.interval=1', 'log_processor.window_size=1', 'auto_scale_lr.enable=False')
+TRAINING = (
+    'detector.py',
+    '--demo-data',
+    '--resume',
+    '--cfg-options',
+    'randomness.seed=1',
+    'train_cfg.max_epochs=3',
+    'train_dataloader.batch_size=3',
+    'train_dataloader.dataset.pipeline.3.prob=0.0',
+    'default_hooks.logger.interval=1',
+    'log_processor.window_size=1',
+    'auto_scale_lr.enable=False',
+)
 
 
 @pytest.fixture(scope='module')
@@ -101,7 +113,6 @@ def uninterrupted(folder):
 
 
 class TestTraining:
-
     def test_the_loss_goes_down(self, uninterrupted):
         found = losses(uninterrupted[0])
         assert sorted(found) == list(range(1, 13))
@@ -145,7 +156,6 @@ def trained(request, folder):
 
 
 class TestHosts:
-
     @pytest.mark.parametrize('tta', [False, True], ids=['plain', 'tta'])
     def test_scores_and_predictions(self, trained, tmp_path, tta):
         name, checkpoint = trained
@@ -173,31 +183,54 @@ class TestHosts:
 
 
 class TestComplaints:
-
-    @pytest.mark.parametrize('arguments, says', [
-        (['detector.py'], 'instances_train2017.json'),
-        (['absent.py'], 'absent.py'),
-        (['detector.py', '--demo-data', '--resume', 'absent.pth'], 'absent.pth'),
-    ], ids=['data', 'config', 'checkpoint'])
+    @pytest.mark.parametrize(
+        'arguments, says',
+        [
+            (['detector.py'], 'instances_train2017.json'),
+            (['absent.py'], 'absent.py'),
+            (['detector.py', '--demo-data', '--resume', 'absent.pth'], 'absent.pth'),
+        ],
+        ids=['data', 'config', 'checkpoint'],
+    )
     def test_one_sentence_soon(self, arguments, says):
         code, out, err = finish(start('train', *arguments))
         assert code == 2 and 'Traceback' not in err
         assert says in err.strip().splitlines()[-1]
         assert ' - mmengine - ' not in out + err, 'a runner was built before, which logs what it finds'
 
-    @pytest.mark.parametrize('change, says', [
-        (dict(config='detector.py'), '--demo-data'),
-        (dict(config='detector.py', demo_data=True, resume='absent.pth'), 'no checkpoint absent.pth'),
-        (dict(config='segmenter.py', demo_data=True, auto_scale_lr=True), 'base_batch_size'),
-        (dict(config='detector.py', demo_data=True, amp=True, cfg_options={'optim_wrapper.type': 'ApexOptimWrapper'}),
-         'ApexOptimWrapper'),
-        (dict(config='detector.py', demo_data=True, cfg_options={'train_dataloader.dataset.pipeline.9.prob': 0}),
-         'cfg-options'),
-        (dict(config='detector.py', demo_data=True, cfg_options={'model.backbone.attention.type': 'LinearAttention'}),
-         "there is no attention 'LinearAttention'; choose one of CosFormerAttention, "),
-        (dict(config='detector.py', demo_data=True, cfg_options={'model.backbone.arch.num_heads': [3, 2, 3, 4]}),
-         '3 heads do not divide 16 channels'),
-    ])
+    @pytest.mark.parametrize(
+        'change, says',
+        [
+            (dict(config='detector.py'), '--demo-data'),
+            (dict(config='detector.py', demo_data=True, resume='absent.pth'), 'no checkpoint absent.pth'),
+            (dict(config='segmenter.py', demo_data=True, auto_scale_lr=True), 'base_batch_size'),
+            (
+                dict(
+                    config='detector.py',
+                    demo_data=True,
+                    amp=True,
+                    cfg_options={'optim_wrapper.type': 'ApexOptimWrapper'},
+                ),
+                'ApexOptimWrapper',
+            ),
+            (
+                dict(config='detector.py', demo_data=True, cfg_options={'train_dataloader.dataset.pipeline.9.prob': 0}),
+                'cfg-options',
+            ),
+            (
+                dict(
+                    config='detector.py',
+                    demo_data=True,
+                    cfg_options={'model.backbone.attention.type': 'LinearAttention'},
+                ),
+                "there is no attention 'LinearAttention'; choose one of CosFormerAttention, ",
+            ),
+            (
+                dict(config='detector.py', demo_data=True, cfg_options={'model.backbone.arch.num_heads': [3, 2, 3, 4]}),
+                '3 heads do not divide 16 channels',
+            ),
+        ],
+    )
     def test_training(self, change, says):
         with pytest.raises(UsageError, match=says):
             launch.train(**change)

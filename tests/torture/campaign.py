@@ -1,10 +1,18 @@
 """The records of the campaign, and the table in docs/fault_injection.md that is made of them."""
+
 import json
 import re
 
 HEADINGS = dict(
-    test_killed='Killed', test_disks='Disks', test_files='Files', test_pictures='Pictures',
-    test_annotations='Configs and annotations', test_long='Long runs', test_numbers='Numbers', test_sharing='Sharing')
+    test_killed='Killed',
+    test_disks='Disks',
+    test_files='Files',
+    test_pictures='Pictures',
+    test_annotations='Configs and annotations',
+    test_long='Long runs',
+    test_numbers='Numbers',
+    test_sharing='Sharing',
+)
 START, END = '<!-- campaign: written by make torture -->', '<!-- /campaign -->'
 TITLE = ('| what was done | rounds | held | minutes | last on |', '| --- | ---: | ---: | ---: | --- |')
 
@@ -26,10 +34,18 @@ def summed(records):
     parts = {}
     for record in records:
         parts.setdefault(HEADINGS[record['part'].split('::')[0]], {}).setdefault(record['says'], []).append(record)
-    return {heading: {says: (len(rounds), sum(record['outcome'] == 'passed' for record in rounds),
-                             round(sum(record['seconds'] for record in rounds) / 60, 1),
-                             max(record.get('day', '') for record in rounds)) for says, rounds in found.items()}
-            for heading, found in parts.items()}
+    return {
+        heading: {
+            says: (
+                len(rounds),
+                sum(record['outcome'] == 'passed' for record in rounds),
+                round(sum(record['seconds'] for record in rounds) / 60, 1),
+                max(record.get('day', '') for record in rounds),
+            )
+            for says, rounds in found.items()
+        }
+        for heading, found in parts.items()
+    }
 
 
 def written(text):
@@ -47,7 +63,7 @@ def written(text):
 def write(records, page):
     """Replaces the table between the page's two marks; rows of more rounds than are recorded here stay."""
     text = page.read_text()
-    old, new = written(text[text.index(START):text.index(END)]), summed(read(records))
+    old, new = written(text[text.index(START) : text.index(END)]), summed(read(records))
     lines = [START, '', *TITLE]
     for heading in HEADINGS.values():
         found = {**old.get(heading, {})}

@@ -9,6 +9,7 @@
 ``make test`` runs 2 rounds of this one (0 leaves it out) and ``make torture`` 30. Of these, finished ones are kept in
 ``work_dirs/torture/records.jsonl`` and not repeated. ``--publish`` makes the page's table of them.
 """
+
 import json
 import re
 import time
@@ -47,7 +48,9 @@ def pytest_addoption(parser):
     group.addoption('--full', action='store_true', help='all rounds of the campaign, recorded; done ones are left out')
     group.addoption('--rounds', type=int, help='so many rounds of each part')
     group.addoption('--torture-seed', type=int, default=0, help='another number: other accidents (default: 0)')
-    group.addoption('--publish', action='store_true', help='write the table of docs/fault_injection.md from all records')
+    group.addoption(
+        '--publish', action='store_true', help='write the table of docs/fault_injection.md from all records'
+    )
     group.addoption('--minutes', type=float, help='start no further round after so long')
 
 
@@ -90,10 +93,10 @@ def trial(request):
 
 def pytest_collection_modifyitems(config, items):
     if option(config, 'full'):
-        done = {(one['part'], one['round'], one['seed'])
-                for one in campaign.read(RECORDS) if one['outcome'] == 'passed'}
-        left = [item for item in items
-                if 'trial' not in getattr(item, 'fixturenames', ()) or key_of(item) not in done]
+        done = {
+            (one['part'], one['round'], one['seed']) for one in campaign.read(RECORDS) if one['outcome'] == 'passed'
+        }
+        left = [item for item in items if 'trial' not in getattr(item, 'fixturenames', ()) or key_of(item) not in done]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left
 
@@ -106,9 +109,16 @@ def pytest_runtest_makereport(item, call):
     part, number, seed = key_of(item)
     says = (item.function.__doc__ or part).strip().splitlines()[0].rstrip('.')
     ids = re.search(r'\[(.*)\]$', part)
-    record = dict(part=part, round=number, seed=seed, day=time.strftime('%Y-%m-%d', time.gmtime()),
-                  outcome=report.outcome, seconds=round(report.duration, 1),
-                  says=f'{says} ({ids[1]})' if ids else says, facts=item.trial.facts)
+    record = dict(
+        part=part,
+        round=number,
+        seed=seed,
+        day=time.strftime('%Y-%m-%d', time.gmtime()),
+        outcome=report.outcome,
+        seconds=round(report.duration, 1),
+        says=f'{says} ({ids[1]})' if ids else says,
+        facts=item.trial.facts,
+    )
     if report.failed:
         record['error'] = str(call.excinfo.value)[-2000:]
     RECORDS.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
 """Checkpoints that nobody should trust, made from good ones by a seeded generator."""
+
 import argparse
 import io
 import os
@@ -34,11 +35,16 @@ def trained(weights: dict[str, torch.Tensor]) -> dict:
     """What mmengine saves around weights."""
     hub = dict(
         log_scalars=dict(loss=HistoryBuffer([0.5, 0.25], [1, 1])),
-        runtime_info=dict(iter=2, loss=np.float64(1.5)), resumed_keys=dict(iter=True, loss=True))
+        runtime_info=dict(iter=2, loss=np.float64(1.5)),
+        resumed_keys=dict(iter=True, loss=True),
+    )
     return dict(
-        state_dict=OrderedDict(weights), message_hub=hub, meta=dict(epoch=1, iter=2, cfg='a = 1', seed=0),
-        optimizer=dict(state={0: dict(step=torch.tensor(2.))}, param_groups=[dict(params=[0], lr=0.1)]),
-        param_schedulers=[dict(last_step=2)])
+        state_dict=OrderedDict(weights),
+        message_hub=hub,
+        meta=dict(epoch=1, iter=2, cfg='a = 1', seed=0),
+        optimizer=dict(state={0: dict(step=torch.tensor(2.0))}, param_groups=[dict(params=[0], lr=0.1)]),
+        param_schedulers=[dict(last_step=2)],
+    )
 
 
 class Call:
@@ -74,7 +80,7 @@ class Generator:
 
     def cut(self, rng, path, form):
         path = save(path, trained(self.weights), form)
-        path.write_bytes(path.read_bytes()[:int(path.stat().st_size * rng.random())])
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * rng.random())])
         return path
 
     def flipped_bits(self, rng, path, form):
@@ -103,7 +109,7 @@ class Generator:
         data = bytearray(path.read_bytes())
         size = rng.choice([4, 100, 1000])
         a, b = (rng.randrange(max(1, len(data) - size)) for _ in range(2))
-        data[a:a + size], data[b:b + size] = data[b:b + size], data[a:a + size]
+        data[a : a + size], data[b : b + size] = data[b : b + size], data[a : a + size]
         path.write_bytes(data)
         return path
 
@@ -120,13 +126,32 @@ class Generator:
         return self._changed(rng, path, form, lambda t: t.to(rng.choice(types)))
 
     def wrong_shapes(self, rng, path, form):
-        changes = [lambda t: t[None], lambda t: t.flatten(), lambda t: t[:0] if t.dim() else t, lambda t: t.new_zeros(()),
-                   lambda t: t.repeat(*[2] * t.dim()) if t.dim() else t, lambda t: t.transpose(0, -1) if t.dim() else t]
+        changes = [
+            lambda t: t[None],
+            lambda t: t.flatten(),
+            lambda t: t[:0] if t.dim() else t,
+            lambda t: t.new_zeros(()),
+            lambda t: t.repeat(*[2] * t.dim()) if t.dim() else t,
+            lambda t: t.transpose(0, -1) if t.dim() else t,
+        ]
         return self._changed(rng, path, form, lambda t: rng.choice(changes)(t))
 
     def wrong_names(self, rng, path, form):
-        names = ['../../x', '/etc/passwd', '', '.', 'a\nb', '\x1b[31mred', 'x' * 5000, 'backbone.', 'module.module.',
-                 'ü' * 9, '__class__', 'backbone.stages.99.blocks.0.norm1.weight', 'stages.0.blocks.x.y']
+        names = [
+            '../../x',
+            '/etc/passwd',
+            '',
+            '.',
+            'a\nb',
+            '\x1b[31mred',
+            'x' * 5000,
+            'backbone.',
+            'module.module.',
+            'ü' * 9,
+            '__class__',
+            'backbone.stages.99.blocks.0.norm1.weight',
+            'stages.0.blocks.x.y',
+        ]
         names += [] if form == 'safetensors' else [3, None, (1, 2), 2.5, True, b'bytes']
         weights = {rng.choice(names) if rng.random() < 0.2 else name: t for name, t in self.weights.items()}
         return save(path, trained(weights), form)
@@ -160,12 +185,22 @@ class Generator:
 
     def calls(self, rng, path, form):
         canary = str(self.canary)
-        call = rng.choice([
-            Call(os.system, f'touch {canary}'), Call(os.mkdir, canary), Call(open, canary, 'w'),
-            Call(eval, f'open({canary!r}, "w")'), Call(exec, f'open({canary!r}, "w")'),
-            Call(__import__('subprocess').call, ['touch', canary]), Call(torch.save, 1, canary),
-            Call(np.save, canary, 1), Call(torch.hub.download_url_to_file, Path('/etc/hostname').as_uri(), canary),
-            Call(getattr, Call(__import__, 'os'), 'mkdir'), Call(bytes, 3), Call(print, 'x')])
+        call = rng.choice(
+            [
+                Call(os.system, f'touch {canary}'),
+                Call(os.mkdir, canary),
+                Call(open, canary, 'w'),
+                Call(eval, f'open({canary!r}, "w")'),
+                Call(exec, f'open({canary!r}, "w")'),
+                Call(__import__('subprocess').call, ['touch', canary]),
+                Call(torch.save, 1, canary),
+                Call(np.save, canary, 1),
+                Call(torch.hub.download_url_to_file, Path('/etc/hostname').as_uri(), canary),
+                Call(getattr, Call(__import__, 'os'), 'mkdir'),
+                Call(bytes, 3),
+                Call(print, 'x'),
+            ]
+        )
         content = trained(self.weights)
         place = rng.choice(['state_dict', 'optimizer', 'meta', 'message_hub', 'args'])
         if place == 'args':
@@ -180,19 +215,32 @@ class Generator:
         """Opcodes that no pickler of torch writes."""
         command = f'touch {self.canary}'
         pickles = [
-            f"cos\nsystem\n(S'{command}'\ntR.", f"(S'{command}'\nios\nsystem\n.",
-            f"(cos\nsystem\nS'{command}'\no.", f"c__builtin__\neval\n(S'open({str(self.canary)!r}, \"w\")'\ntR."]
-        data = rng.choice([text.encode() for text in pickles] + [
-            pickle.dumps(Call(os.system, command), 4), b'\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c' +
-            bytes([len(command)]) + command.encode() + b'\x85R.'])
+            f"cos\nsystem\n(S'{command}'\ntR.",
+            f"(S'{command}'\nios\nsystem\n.",
+            f"(cos\nsystem\nS'{command}'\no.",
+            f'c__builtin__\neval\n(S\'open({str(self.canary)!r}, "w")\'\ntR.',
+        ]
+        data = rng.choice(
+            [text.encode() for text in pickles]
+            + [
+                pickle.dumps(Call(os.system, command), 4),
+                b'\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c' + bytes([len(command)]) + command.encode() + b'\x85R.',
+            ]
+        )
         if form == 'zip':
             save(path, trained(self.weights), 'zip')
             with zipfile.ZipFile(path) as archive:
                 entries = {name: archive.read(name) for name in archive.namelist()}
             name = next(name for name in entries if name.endswith('data.pkl'))
             return self._repacked(path, {**entries, name: data})
-        head = b'' if form == 'safetensors' else b''.join(pickle.dumps(part, 2) for part in (
-            torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {}))
+        head = (
+            b''
+            if form == 'safetensors'
+            else b''.join(
+                pickle.dumps(part, 2)
+                for part in (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {})
+            )
+        )
         path.write_bytes(head + data)
         return path
 
@@ -204,8 +252,17 @@ class Generator:
 
     def attributes_that_lie(self, rng, path, form):
         content = trained(self.weights)
-        vars(content['state_dict']).update(rng.choice([
-            dict(items=torch.Tensor), dict(keys=torch.Size), dict(_metadata=3), dict(_metadata={'': 3}), dict(copy=1)]))
+        vars(content['state_dict']).update(
+            rng.choice(
+                [
+                    dict(items=torch.Tensor),
+                    dict(keys=torch.Size),
+                    dict(_metadata=3),
+                    dict(_metadata={'': 3}),
+                    dict(copy=1),
+                ]
+            )
+        )
         return save(path, content, 'legacy' if form == 'legacy' else 'zip')
 
     def programs(self, rng, path, form):
@@ -229,9 +286,10 @@ class Generator:
         start = struct.unpack('<I', data[-6:-2])[0]
         with zipfile.ZipFile(path) as archive:
             first = archive.infolist()[2]
-        records, place = data[:first.header_offset + 10**5], data.find(b'PK\x01\x02')
-        path.write_bytes(records + data[place:-6] + struct.pack('<I', len(records)) + data[-2:] if place > 0 and start
-                         else records)
+        records, place = data[: first.header_offset + 10**5], data.find(b'PK\x01\x02')
+        path.write_bytes(
+            records + data[place:-6] + struct.pack('<I', len(records)) + data[-2:] if place > 0 and start else records
+        )
         return path
 
     def stretched(self, rng, path, form):
@@ -285,8 +343,19 @@ class Generator:
 
     def other_files(self, rng, path, form):
         path = path.with_suffix(rng.choice(['.pth', '.safetensors', '']))
-        contents = [b'', b'PK\x03\x04', b'PK\x05\x06' + bytes(18), b'<html>', b'\x89PNG\r\n\x1a\n', b'\x80\x02.', bytes(99),
-                    b'\x80\x02}.', b'\xff' * 8 + b'{}', struct.pack('<Q', 2**40) + b'{}', rng.randbytes(1000)]
+        contents = [
+            b'',
+            b'PK\x03\x04',
+            b'PK\x05\x06' + bytes(18),
+            b'<html>',
+            b'\x89PNG\r\n\x1a\n',
+            b'\x80\x02.',
+            bytes(99),
+            b'\x80\x02}.',
+            b'\xff' * 8 + b'{}',
+            struct.pack('<Q', 2**40) + b'{}',
+            rng.randbytes(1000),
+        ]
         path.write_bytes(rng.choice(contents))
         return path
 
@@ -300,7 +369,9 @@ class Generator:
         return path
 
     def odd_paths(self, rng, path, form):
-        name = rng.choice(['a b.pth', 'ü名.pth', 'a\nb.pth', '-x.pth', '\x1b[31m.pth', '%s{}.pth', '$HOME.pth', '~x.pth'])
+        name = rng.choice(
+            ['a b.pth', 'ü名.pth', 'a\nb.pth', '-x.pth', '\x1b[31m.pth', '%s{}.pth', '$HOME.pth', '~x.pth']
+        )
         folder = path.with_suffix('')
         folder.mkdir()
         (folder / name).write_bytes(rng.choice([b'', b'<html>', b'PK\x03\x04']))

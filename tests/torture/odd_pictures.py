@@ -1,4 +1,5 @@
 """Pictures as nobody expects them, each with whether it can be predicted."""
+
 import io
 import os
 import struct
@@ -39,8 +40,12 @@ def bomb(rng):
         return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
 
     rows = zlib.compress(bytes(20001 * 100), 9) if rng.random() < 0.5 else b''
-    return (b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 20000, 20000, 8, 0, 0, 0, 0)) +
-            chunk(b'IDAT', rows) + chunk(b'IEND', b''))
+    return (
+        b'\x89PNG\r\n\x1a\n'
+        + chunk(b'IHDR', struct.pack('>IIBBBBB', 20000, 20000, 8, 0, 0, 0, 0))
+        + chunk(b'IDAT', rows)
+        + chunk(b'IEND', b'')
+    )
 
 
 def turned(rng):
@@ -64,7 +69,7 @@ def palette_with_alpha(rng):
 
 def cut(rng):
     data = photo(rng, rng.choice(['PNG', 'JPEG', 'BMP', 'TIFF']))
-    return data[:int(len(data) * rng.uniform(0.05, 0.9))]
+    return data[: int(len(data) * rng.uniform(0.05, 0.9))]
 
 
 def flipped(rng):
@@ -78,24 +83,56 @@ POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 20 20\n%%EndComments\
 
 NARROW = {'one row': size(1, 5000), 'one column': size(5000, 1)}  # pipelines would shrink the short side to nothing
 GOOD = {
-    'one pixel': size(1, 1), 'two by two': size(2, 2),
-    'grey': lambda rng: photo(rng, mode='L'), 'one bit': lambda rng: photo(rng, mode='1'),
-    'palette': lambda rng: photo(rng, mode='P'), 'palette with alpha': palette_with_alpha,
-    'alpha': lambda rng: photo(rng, mode='RGBA'), 'grey with alpha': lambda rng: photo(rng, mode='LA'),
-    '16 bits': sixteen_bits, 'CMYK': lambda rng: photo(rng, 'JPEG', 'CMYK'), 'EXIF': turned,
-    'progressive': lambda rng: photo(rng, 'JPEG', progressive=True), 'grey JPEG': lambda rng: photo(rng, 'JPEG', 'L'),
-    'animated PNG': animated('PNG'), 'animated WEBP': animated('WEBP'), 'pages': animated('TIFF'),
-    'GIF': animated('GIF'), 'WEBP': lambda rng: photo(rng, 'WEBP'), 'BMP': lambda rng: photo(rng, 'BMP'),
-    'PPM': lambda rng: photo(rng, 'PPM'), 'floats': lambda rng: photo(rng, 'TIFF', 'F'),
+    'one pixel': size(1, 1),
+    'two by two': size(2, 2),
+    'grey': lambda rng: photo(rng, mode='L'),
+    'one bit': lambda rng: photo(rng, mode='1'),
+    'palette': lambda rng: photo(rng, mode='P'),
+    'palette with alpha': palette_with_alpha,
+    'alpha': lambda rng: photo(rng, mode='RGBA'),
+    'grey with alpha': lambda rng: photo(rng, mode='LA'),
+    '16 bits': sixteen_bits,
+    'CMYK': lambda rng: photo(rng, 'JPEG', 'CMYK'),
+    'EXIF': turned,
+    'progressive': lambda rng: photo(rng, 'JPEG', progressive=True),
+    'grey JPEG': lambda rng: photo(rng, 'JPEG', 'L'),
+    'animated PNG': animated('PNG'),
+    'animated WEBP': animated('WEBP'),
+    'pages': animated('TIFF'),
+    'GIF': animated('GIF'),
+    'WEBP': lambda rng: photo(rng, 'WEBP'),
+    'BMP': lambda rng: photo(rng, 'BMP'),
+    'PPM': lambda rng: photo(rng, 'PPM'),
+    'floats': lambda rng: photo(rng, 'TIFF', 'F'),
     'trailing bytes': lambda rng: photo(rng) + rng.bytes(500),
 }
 BAD = {
-    'bomb': bomb, 'cut': cut, 'empty': lambda rng: b'', 'text': lambda rng: b'<html>Not Found</html>',
-    'random bytes': lambda rng: rng.bytes(999), 'PostScript': lambda rng: POSTSCRIPT,
+    'bomb': bomb,
+    'cut': cut,
+    'empty': lambda rng: b'',
+    'text': lambda rng: b'<html>Not Found</html>',
+    'random bytes': lambda rng: rng.bytes(999),
+    'PostScript': lambda rng: POSTSCRIPT,
     'header alone': lambda rng: photo(rng)[:33],
 }
 EITHER = {'flipped bits': flipped}
-NAMES = ['a b', 'ü名', 'a\nb', '-x', '%s{}', '$HOME', "it's", '"', '\x1b[31m', 'x' * 200, '~', 'a.b.c', '\udcff', '*', '#']
+NAMES = [
+    'a b',
+    'ü名',
+    'a\nb',
+    '-x',
+    '%s{}',
+    '$HOME',
+    "it's",
+    '"',
+    '\x1b[31m',
+    'x' * 200,
+    '~',
+    'a.b.c',
+    '\udcff',
+    '*',
+    '#',
+]
 SUFFIXES = ['.png', '.jpg', '.JPEG', '.bmp', '.webp', '.tif', '.ppm', '.PNG']
 
 

@@ -1,4 +1,5 @@
 """Data sets and configs with one thing wrong: one clear error message, and none without need."""
+
 import shutil
 from pathlib import Path
 
@@ -12,25 +13,25 @@ from mmsoft.utils import UsageError
 
 ROOT = Path(__file__).parents[2]
 ARCH = 'dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4)'
-HERE = '''
+HERE = """
 here = dict(dataset=dict(data_root='ROOT'), num_workers=0, persistent_workers=False)
 train_dataloader = val_dataloader = test_dataloader = here
-'''
-DETECTION = '''
+"""
+DETECTION = """
 model = dict(backbone=dict(arch=ARCH), neck=dict(in_channels=[16] * 4))
 val_evaluator = test_evaluator = dict(ann_file='ROOT/annotations/val.json')
 train_cfg = dict(max_epochs=1)
-'''
-MASKS = '''
+"""
+MASKS = """
 train_dataloader = dict(here, dataset=dict(data_root='ROOT', pipeline=[
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs')]))
-'''
-SEGMENTATION = '''
+"""
+SEGMENTATION = """
 model = dict(backbone=dict(arch=ARCH), decode_head=dict(in_channels=[16] * 4, channels=16))
 train_cfg = dict(max_iters=1)
-'''
-CLASSIFICATION = '''
+"""
+CLASSIFICATION = """
 from mmsoft.datasets.shapes import CLASSES
 model = dict(
     backbone=dict(_delete_=True, type='mmsoft.SOFT', arch=ARCH, out_type='cls_token'),
@@ -42,15 +43,20 @@ files = dict(type='CustomDataset', _delete_=True, data_root='ROOT', metainfo=dic
 here = dict(batch_size=2, num_workers=0, persistent_workers=False)
 train_dataloader = dict(here, dataset=dict(files, data_prefix='imagenet/train'))
 val_dataloader = test_dataloader = dict(here, dataset=dict(files, data_prefix='imagenet/val'))
-'''
+"""
 FORMS = dict(
-    coco=('retinanet_soft_nano_shapes', HERE + DETECTION), masks=('retinanet_soft_nano_shapes', HERE + DETECTION + MASKS),
-    ade20k=('upernet_soft_nano_shapes', HERE + SEGMENTATION), imagenet=('soft_tiny_in1k', CLASSIFICATION))
+    coco=('retinanet_soft_nano_shapes', HERE + DETECTION),
+    masks=('retinanet_soft_nano_shapes', HERE + DETECTION + MASKS),
+    ade20k=('upernet_soft_nano_shapes', HERE + SEGMENTATION),
+    imagenet=('soft_tiny_in1k', CLASSIFICATION),
+)
 
 
 @pytest.fixture(scope='module')
 def shapes(tmp_path_factory):
-    return ensure_shapes(tmp_path_factory.mktemp('shapes') / 'data', train=6, val=2, portraits=24, size=64, portrait_size=32)
+    return ensure_shapes(
+        tmp_path_factory.mktemp('shapes') / 'data', train=6, val=2, portraits=24, size=64, portrait_size=32
+    )
 
 
 def write_config(folder, form, extra=''):

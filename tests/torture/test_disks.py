@@ -1,4 +1,5 @@
 """Disks that are full, read-only, or lose what they hold: one sentence, and what was whole stays whole."""
+
 import json
 import os
 import shutil
@@ -65,8 +66,12 @@ def inside(folder, monkeypatch):
 
 def train(work_dir, task='segmenter', **options):
     forget_runs()
-    launch.train(f'{task}.py', str(work_dir), resume='auto', cfg_options={
-        'default_hooks.checkpoint.interval': 1, 'default_hooks.checkpoint.max_keep_ckpts': 1, **options})
+    launch.train(
+        f'{task}.py',
+        str(work_dir),
+        resume='auto',
+        cfg_options={'default_hooks.checkpoint.interval': 1, 'default_hooks.checkpoint.max_keep_ckpts': 1, **options},
+    )
 
 
 def check_whole(work_dir, trained):
@@ -106,8 +111,11 @@ def test_full_while_data_are_written(trial, disk):
         ensure_shapes(disk.path / 'shapes', **SHAPES)
     disk.clear()
     root = ensure_shapes(disk.path / 'shapes', **SHAPES)
-    assert all((Path('data/shapes') / path.relative_to(root)).read_bytes() == path.read_bytes()
-               for path in root.rglob('*.*') if path.is_file())
+    assert all(
+        (Path('data/shapes') / path.relative_to(root)).read_bytes() == path.read_bytes()
+        for path in root.rglob('*.*')
+        if path.is_file()
+    )
 
 
 @pytest.fixture(scope='module')
@@ -166,11 +174,14 @@ def test_data_vanish(trial, workers, folder, tmp_path, monkeypatch):
         done.wait(at)
         for path in Path('data/shapes/images/training').glob('*.jpg'):
             data = path.read_bytes()
-            path.unlink() if deed == 'remove' else path.write_bytes(b'' if deed == 'empty' else data[:len(data) // 9])
+            path.unlink() if deed == 'remove' else path.write_bytes(b'' if deed == 'empty' else data[: len(data) // 9])
 
     thread = threading.Thread(target=disturb)
-    options = {'train_dataloader.num_workers': workers, 'train_dataloader.persistent_workers': workers > 0,
-               **({'train_cfg.max_iters': 40} if task == 'segmenter' else {'train_cfg.max_epochs': 10})}
+    options = {
+        'train_dataloader.num_workers': workers,
+        'train_dataloader.persistent_workers': workers > 0,
+        **({'train_cfg.max_iters': 40} if task == 'segmenter' else {'train_cfg.max_epochs': 10}),
+    }
     said = ''
     thread.start()
     try:
@@ -197,18 +208,22 @@ def test_data_vanish_before_they_are_listed(tmp_path, monkeypatch):
         train('run', 'segmenter')
 
 
-HOLD = '''
+HOLD = """
 from mmsoft.apis.work_dir import alone_in
 with alone_in('run'):
     print('ready', flush=True)
     input()
-'''
+"""
 
 
 def test_two_trainings_into_one_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = subprocess.Popen([sys.executable, '-c', HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             env=dict(os.environ, PYTHONPATH=str(ROOT)))
+    first = subprocess.Popen(
+        [sys.executable, '-c', HOLD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)),
+    )
     assert first.stdout.readline() == b'ready\n'
     with pytest.raises(UsageError, match='Another training is writing to run; '):
         with alone_in('run'):

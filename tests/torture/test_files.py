@@ -1,4 +1,5 @@
 """Checkpoints of strangers, through every door: no code runs, nothing is overwritten, memory stays bounded."""
+
 import os
 import random
 import resource
@@ -117,8 +118,10 @@ COMMANDS = {
     'tools/test.py': [ROOT / 'tools/test.py', SEGMENTER, 'FILE'],
     'tools/convert_checkpoint.py': [ROOT / 'tools/convert_checkpoint.py', 'FILE', 'out.pth'],
     'init_model': ['-c', f"from mmseg.apis import init_model; init_model('{SEGMENTER}', 'FILE', 'cpu')"],
-    'MMSegInferencer': ['-c', f"from mmseg.apis import MMSegInferencer; MMSegInferencer('{SEGMENTER}', 'FILE', "
-                        "device='cpu')"],
+    'MMSegInferencer': [
+        '-c',
+        f"from mmseg.apis import MMSegInferencer; MMSegInferencer('{SEGMENTER}', 'FILE', device='cpu')",
+    ],
     'get_model': ['-c', f"from mmpretrain import get_model; get_model('{CLASSIFIER}', 'FILE')"],
     'tools/train.py': [ROOT / 'tools/train.py', CONFIG, '--cfg-options', 'load_from=FILE'],
     'mim test': ['-m', 'mim', 'test', 'mmdet', CONFIG, '--checkpoint', 'FILE'],
@@ -136,8 +139,13 @@ def test_doors_of_processes(trial, weights, tmp_path, shapes):
     trial.note(door=name, file=path.name)
     before = set(shapes.iterdir())
     run = subprocess.run(
-        [sys.executable, '-W', 'ignore', *(str(part).replace('FILE', str(path)) for part in command)], cwd=shapes,
-        env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, text=True, timeout=300)
+        [sys.executable, '-W', 'ignore', *(str(part).replace('FILE', str(path)) for part in command)],
+        cwd=shapes,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert not generator.canary.exists(), run.stderr
     said = run.stderr.strip().splitlines()
     assert run.returncode != 0 and path.name in run.stderr, run.stderr

@@ -1,4 +1,5 @@
 """Killed at any moment, and started again by the same command."""
+
 import json
 import logging
 import os
@@ -25,18 +26,18 @@ from mmsoft.datasets.shapes import ensure_shapes
 
 SIGNALS = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 LARGER = dict(train=60, val=20, portraits=48, size=64, portrait_size=32)
-GENERATE = f'''
+GENERATE = f"""
 from mmsoft.datasets.shapes import ensure_shapes
 print('ready', flush=True)
 ensure_shapes('shapes', **{LARGER})
-'''
-WRITE = '''
+"""
+WRITE = """
 from mmengine.fileio import put
 from mmsoft.engine.checkpoints import BACKEND
 print('ready', flush=True)
 for number in range(1, 256):
     put(bytes([number]) * 8_000_000, 'epoch_1.pth', backend_args=dict(backend=BACKEND, outdated=[]))
-'''
+"""
 
 
 def start(command, cwd, **options):
@@ -44,8 +45,13 @@ def start(command, cwd, **options):
     environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED='1', OMP_NUM_THREADS='1')
     options = {**dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL), **options}
     return subprocess.Popen(
-        list(map(str, command)), cwd=cwd, env=environment, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **options)
+        list(map(str, command)),
+        cwd=cwd,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **options,
+    )
 
 
 def kill(process, trial, within):
@@ -94,9 +100,16 @@ def folder(tmp_path_factory):
     return project(tmp_path_factory.mktemp('project'))
 
 
-OPTIONS = ('--work-dir=run', '--resume', '--cfg-options', 'default_hooks.checkpoint.by_epoch=False',
-           'default_hooks.checkpoint.interval=2', 'default_hooks.checkpoint.max_keep_ckpts=1',
-           'default_hooks.logger.interval=1', 'log_processor.window_size=1')
+OPTIONS = (
+    '--work-dir=run',
+    '--resume',
+    '--cfg-options',
+    'default_hooks.checkpoint.by_epoch=False',
+    'default_hooks.checkpoint.interval=2',
+    'default_hooks.checkpoint.max_keep_ckpts=1',
+    'default_hooks.logger.interval=1',
+    'log_processor.window_size=1',
+)
 WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
 TASKS = dict(detector=(), segmenter=WORKERS, classifier=())
 
@@ -163,14 +176,17 @@ class TwoProcesses:
     def wait_for(self, step):
         """Waits until training has begun and there is a checkpoint of a step, if it is not 0, or for the end."""
         while ('Checkpoints will be saved' not in self.out.read_text() or newest(self.out.parent / 'run') < step) and (
-                self.finish(0.05) is None):
+            self.finish(0.05) is None
+        ):
             pass
 
     def send(self, number, random):
         """Sends a signal to the launcher, of which SIGKILL reaches one of the processes or, as a machine's end, all."""
         family = descendants(self.process.pid)
         reached = 'launcher' if number != signal.SIGKILL else str(random.choice(['one', 'all'])) if family else 'all'
-        pids = dict(launcher=[self.process.pid], one=family and [random.choice(family)], all=[self.process.pid, *family])[reached]
+        pids = dict(
+            launcher=[self.process.pid], one=family and [random.choice(family)], all=[self.process.pid, *family]
+        )[reached]
         for pid in map(int, pids):
             os.kill(pid, number)
         return reached
@@ -199,8 +215,11 @@ def outcome(work_dir):
             logged.setdefault(line['step'], set()).add(losses)
     last = work_dir / 'iter_8.pth'
     checkpoint = torch.load(last, weights_only=False)
-    kept = {key: checkpoint[key] for key in ('state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict')
-            if key in checkpoint}
+    kept = {
+        key: checkpoint[key]
+        for key in ('state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict')
+        if key in checkpoint
+    }
     return kept, logged
 
 
@@ -234,7 +253,7 @@ def torment(trial, kind, task, folder, uninterrupted, cwd):
     """Starts a training, kills it, and so on, and looks at what it left and how it ends."""
     expected, seconds = uninterrupted(kind, task)
     shutil.copytree(folder, cwd, dirs_exist_ok=True)
-    for path in sorted((cwd / 'data').rglob('*.jpg'))[::1 + trial.round % 3]:
+    for path in sorted((cwd / 'data').rglob('*.jpg'))[:: 1 + trial.round % 3]:
         path.unlink()  # so that data are generated, too
     kills = []
     for index in range(KILLS):
@@ -248,8 +267,16 @@ def torment(trial, kind, task, folder, uninterrupted, cwd):
         if code is None:
             reached = training.send(number, trial.random)
             code = training.finish(400)
-        kills.append(dict(signal=signal.Signals(number).name, delay=round(delay, 2), reached=reached, code=code,
-                          checkpoint=newest(cwd / 'run'), partial=len(list((cwd / 'run').glob('.*.partial')))))
+        kills.append(
+            dict(
+                signal=signal.Signals(number).name,
+                delay=round(delay, 2),
+                reached=reached,
+                code=code,
+                checkpoint=newest(cwd / 'run'),
+                partial=len(list((cwd / 'run').glob('.*.partial'))),
+            )
+        )
         trial.note(kills=kills)
         if kind is Training:
             assert 'Traceback' not in (cwd / 'err.txt').read_text() and code in (0, 130, -9, -15)
@@ -280,8 +307,10 @@ def test_predicting(trial, folder, tmp_path):
     """Prediction that is told to end, by Ctrl-C or SIGTERM: what was done is saved, and whole."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     train(Training, 'detector', tmp_path)
-    prediction = Tool(['predict', 'detector.py', 'run/iter_8.pth', 'data/shapes/images/training', '--out-dir', 'out',
-                       '--save-pred'], tmp_path)
+    prediction = Tool(
+        ['predict', 'detector.py', 'run/iter_8.pth', 'data/shapes/images/training', '--out-dir', 'out', '--save-pred'],
+        tmp_path,
+    )
     while not list((tmp_path / 'out').rglob('*.jpg')) and prediction.finish(0.01) is None:
         pass
     delay, number = trial.random.uniform(0, 1), trial.random.choice([signal.SIGINT, signal.SIGTERM])

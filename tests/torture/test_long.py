@@ -1,4 +1,5 @@
 """Long runs: nothing grows, nothing is poisoned, and one broken picture is not the end of it."""
+
 import gc
 import json
 import os
@@ -42,13 +43,21 @@ def use():
     """Resident megabytes of this process and of its children, its open files and threads, and how many children."""
     gc.collect()
     children = Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()
-    own, *theirs = (int(Path(f'/proc/{pid}/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20
-                    for pid in ('self', *children))
-    return dict(megabytes=round(own, 2), workers=round(sum(theirs), 2), files=len(os.listdir('/proc/self/fd')),
-                threads=threading.active_count(), tasks=len(os.listdir('/proc/self/task')), children=len(children))
+    own, *theirs = (
+        int(Path(f'/proc/{pid}/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20
+        for pid in ('self', *children)
+    )
+    return dict(
+        megabytes=round(own, 2),
+        workers=round(sum(theirs), 2),
+        files=len(os.listdir('/proc/self/fd')),
+        threads=threading.active_count(),
+        tasks=len(os.listdir('/proc/self/task')),
+        children=len(children),
+    )
 
 
-def check(seen, every, trial, kept=0.):
+def check(seen, every, trial, kept=0.0):
     """The last ones are no more than those when all had been used once, and memory grows by ``kept`` kilobytes each."""
     first, last = seen[len(seen) // 4], seen[-1]
     trial.note(first=first, last=last)
@@ -56,8 +65,8 @@ def check(seen, every, trial, kept=0.):
         assert last[name] <= first[name], name
     for name in ('megabytes', 'workers'):
         assert last[name] - first[name] < MEGABYTES + kept * every * len(seen) / 1024
-        late = np.array([one[name] for one in seen[len(seen) // 4:]])
-        kilobytes = 1024 * theilslopes(late)[0] / every if len(late) > 10 else 0.
+        late = np.array([one[name] for one in seen[len(seen) // 4 :]])
+        kilobytes = 1024 * theilslopes(late)[0] / every if len(late) > 10 else 0.0
         trial.note(**{f'kilobytes_each_{name}': round(kilobytes, 3)})
         assert kilobytes < LASTING + kept
 
@@ -65,6 +74,7 @@ def check(seen, every, trial, kept=0.):
 @HOOKS.register_module()
 class UseHook(Hook):
     """Looks at what is used now and then, and at the loss always."""
+
     seen = []
 
     def __init__(self, every):
@@ -96,11 +106,24 @@ def test_training(trial, full, task, amp, tmp_path):
     every = length // SAMPLES[full]
     UseHook.seen.clear()
     hook = f"custom_hooks = [*_base_.custom_hooks, dict(type='UseHook', every={every})]\n"
-    limits = {'train_cfg.max_iters': length, 'train_cfg.val_interval': length // 5} if task == 'segmenter' else {
-        'train_cfg.max_epochs': length // 4, 'train_cfg.val_interval': length // 20}
-    train(task, tmp_path, hook, amp=amp, **limits, **{
-        'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True,
-        'default_hooks.checkpoint.interval': length, 'default_hooks.checkpoint.by_epoch': False})
+    limits = (
+        {'train_cfg.max_iters': length, 'train_cfg.val_interval': length // 5}
+        if task == 'segmenter'
+        else {'train_cfg.max_epochs': length // 4, 'train_cfg.val_interval': length // 20}
+    )
+    train(
+        task,
+        tmp_path,
+        hook,
+        amp=amp,
+        **limits,
+        **{
+            'train_dataloader.num_workers': 1,
+            'train_dataloader.persistent_workers': True,
+            'default_hooks.checkpoint.interval': length,
+            'default_hooks.checkpoint.by_epoch': False,
+        },
+    )
     check(UseHook.seen, every, trial)
 
 
@@ -146,17 +169,26 @@ class PoisonPicture(BaseTransform):
         return results
 
 
-POISON = "train_dataloader = dict(dataset=dict(pipeline=[*_base_.train_pipeline[:2], dict(type='PoisonPicture'), " \
-         "*_base_.train_pipeline[2:]]))\n"
+POISON = (
+    "train_dataloader = dict(dataset=dict(pipeline=[*_base_.train_pipeline[:2], dict(type='PoisonPicture'), "
+    '*_base_.train_pipeline[2:]]))\n'
+)
 
 
 @pytest.mark.parametrize('task', ['detector', 'segmenter'])
 def test_one_poisoned_picture(trial, task, tmp_path):
     """NaN in one picture: training ends with the sentence, and no checkpoint holds it."""
     with pytest.raises(UsageError) as caught:
-        train(task, tmp_path, POISON, **{
-            'default_hooks.checkpoint.by_epoch': False, 'default_hooks.checkpoint.interval': 1,
-            'default_hooks.checkpoint.max_keep_ckpts': -1})
+        train(
+            task,
+            tmp_path,
+            POISON,
+            **{
+                'default_hooks.checkpoint.by_epoch': False,
+                'default_hooks.checkpoint.interval': 1,
+                'default_hooks.checkpoint.max_keep_ckpts': -1,
+            },
+        )
     said = str(caught.value)
     trial.note(said=said)
     assert 'is nan in iteration' in said and '000007.jpg' in said and '\n' not in said

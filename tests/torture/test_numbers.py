@@ -1,4 +1,5 @@
 """Numbers that do not depend on who computes them, in which company, or how often."""
+
 import json
 import os
 import pickle
@@ -62,8 +63,10 @@ def results(task, out):
     found = json.loads((out / 'preds/predictions.json').read_text())
     if task == 'classifier':
         return {Path(one['file_name']).stem.split('-')[-1]: one['classes'] for one in found}
-    names = {one['id']: Path(one['file_name']).stem.split('-')[-1]
-             for one in json.loads((out / 'preds/images.json').read_text())['images']}
+    names = {
+        one['id']: Path(one['file_name']).stem.split('-')[-1]
+        for one in json.loads((out / 'preds/images.json').read_text())['images']
+    }
     boxes = {name: [] for name in names.values()}
     for one in found:
         boxes[names[one.pop('image_id')]].append(one)
@@ -83,8 +86,7 @@ def differ(one, other):
     return abs(one - other)
 
 
-PREDICT = ('from mmsoft.apis import predict\n'
-           'predict({}, {}, {}, {}, batch_size={}, save_pred=True, score_thr=1)')
+PREDICT = 'from mmsoft.apis import predict\npredict({}, {}, {}, {}, batch_size={}, save_pred=True, score_thr=1)'
 
 
 @pytest.mark.rounds(1, 10)
@@ -122,15 +124,22 @@ def test_twice(trial, full, task, tmp_path):
     if not full:
         pytest.skip('in the campaign; tests/engine/test_reproducible.py has it for make test')
     seed = int(trial.random.integers(2**31))
-    one, other = (train(task, tmp_path / str(workers), **{
-        'randomness.seed': seed, 'train_dataloader.num_workers': workers}) for workers in (0, 2))
+    one, other = (
+        train(task, tmp_path / str(workers), **{'randomness.seed': seed, 'train_dataloader.num_workers': workers})
+        for workers in (0, 2)
+    )
     assert same(one, other)
 
 
 def run_tool(command):
     """Runs a tool, of one process or several, to its end."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHON=sys.executable, OMP_NUM_THREADS='1',
-                       PORT=str(20000 + os.getpid() % 20000))
+    environment = dict(
+        os.environ,
+        PYTHONPATH=str(ROOT),
+        PYTHON=sys.executable,
+        OMP_NUM_THREADS='1',
+        PORT=str(20000 + os.getpid() % 20000),
+    )
     done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout.decode()[-3000:]
 
@@ -138,7 +147,7 @@ def run_tool(command):
 # Left out are batch norm and RetinaNet's loss, which look at their own process alone, and what mixes or drops at random
 # in a batch.
 SIMPLE = dict(
-    detector='''
+    detector="""
 model['backbone'].update(drop_path_rate=0., norm_eval=True)
 model['neck']['norm_cfg'] = dict(type='GN', num_groups=8)
 model['bbox_head'] = dict(
@@ -149,20 +158,23 @@ model['bbox_head'] = dict(
 model['train_cfg'] = dict(
     _delete_=True, assigner=dict(type='ATSSAssigner', topk=9), allowed_border=-1, pos_weight=-1)
 train_dataloader['batch_sampler'] = None
-''',
-    segmenter='''
+""",
+    segmenter="""
 norm = dict(type='GN', num_groups=8)
 model['backbone'].update(drop_path_rate=0., norm_eval=True)
 model['decode_head'].update(norm_cfg=norm, dropout_ratio=0.)
 train_dataloader['sampler'] = dict(type='InfiniteSampler', shuffle=True)
-''',
-    classifier='''
+""",
+    classifier="""
 model['backbone'].update(drop_path_rate=0., norm_eval=True)
 model['train_cfg'] = None
 train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True, _delete_=True)
-''')
-SGD = "optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=dict(type='SGD', lr=0.05))\n" \
-      "param_scheduler = None\n"
+""",
+)
+SGD = (
+    "optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=dict(type='SGD', lr=0.05))\n"
+    'param_scheduler = None\n'
+)
 
 
 @pytest.mark.rounds(0, 3)
@@ -178,13 +190,26 @@ def test_two_processes(trial, task, tmp_path):
     batch = 2
     options = {'randomness.seed': seed, 'train_dataloader.dataset.indices': 8}
     launch.train('config.py', str(tmp_path / 'one'), cfg_options={**options, 'train_dataloader.batch_size': 2 * batch})
-    command = [ROOT / 'tools/dist_train.sh', 'config.py', '2', '--work-dir', tmp_path / 'two', '--cfg-options',
-               *(f'{key}={value}' for key, value in options.items()), f'train_dataloader.batch_size={batch}']
+    command = [
+        ROOT / 'tools/dist_train.sh',
+        'config.py',
+        '2',
+        '--work-dir',
+        tmp_path / 'two',
+        '--cfg-options',
+        *(f'{key}={value}' for key, value in options.items()),
+        f'train_dataloader.batch_size={batch}',
+    ]
     run_tool(command)
-    one, two = (torch.load((tmp_path / name / 'last_checkpoint').read_text(), weights_only=False)['state_dict']
-                for name in ('one', 'two'))
-    worst = max(((one[name] - two[name]).abs().max() / one[name].abs().max().clamp(min=1e-3)).item()
-                for name in one if one[name].is_floating_point())
+    one, two = (
+        torch.load((tmp_path / name / 'last_checkpoint').read_text(), weights_only=False)['state_dict']
+        for name in ('one', 'two')
+    )
+    worst = max(
+        ((one[name] - two[name]).abs().max() / one[name].abs().max().clamp(min=1e-3)).item()
+        for name in one
+        if one[name].is_floating_point()
+    )
     trial.note(worst=worst)
     assert worst < 1e-4
 
@@ -205,8 +230,10 @@ def test_test_by_two_processes(trial, task, trained, tmp_path):
     Path('config.py').write_text(CONFIGS[task] + certain)
     pictures = int(trial.random.choice([1, 3]))
     outs = []
-    for name, command in dict(one=[sys.executable, ROOT / 'tools/test.py', 'config.py', checkpoint],
-                              two=[ROOT / 'tools/dist_test.sh', 'config.py', checkpoint, '2']).items():
+    for name, command in dict(
+        one=[sys.executable, ROOT / 'tools/test.py', 'config.py', checkpoint],
+        two=[ROOT / 'tools/dist_test.sh', 'config.py', checkpoint, '2'],
+    ).items():
         outs.append(tmp_path / (name if task == 'segmenter' else f'{name}.pkl'))
         run_tool([*command, '--out', outs[-1], '--cfg-options', f'test_dataloader.dataset.indices={pictures}'])
     one, two = map(saved, outs)

@@ -1,4 +1,5 @@
 """Pictures as they come: what can be predicted is, what cannot is named and skipped."""
+
 import json
 from pathlib import Path
 
@@ -17,9 +18,11 @@ ROOT = Path(__file__).parents[2]
 NANO = dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4)
 TINY = {
     'retinanet_soft_nano_shapes': dict(
-        neck=dict(in_channels=[16] * 4, out_channels=32), bbox_head=dict(in_channels=32, feat_channels=32)),
+        neck=dict(in_channels=[16] * 4, out_channels=32), bbox_head=dict(in_channels=32, feat_channels=32)
+    ),
     'upernet_soft_small_160k': dict(
-        decode_head=dict(in_channels=[16] * 4, channels=16), auxiliary_head=dict(in_channels=16, channels=16)),
+        decode_head=dict(in_channels=[16] * 4, channels=16), auxiliary_head=dict(in_channels=16, channels=16)
+    ),
     'soft_tiny_in1k': dict(head=dict(in_channels=16)),
 }
 
@@ -55,8 +58,14 @@ def test_odd_pictures(trial, model, tmp_path, capfd):
     """A folder of 37 pictures of every kind is predicted: odd sizes, modes, names and links, bombs, damage"""
     name = list(TINY)[trial.round % 3]
     good, bad = fill(tmp_path / 'in', trial.random, narrow=name == 'soft_tiny_in1k')
-    broken = predict(*model(name), str(tmp_path / 'in'), str(tmp_path / 'out'), 'cpu', int(trial.random.integers(1, 5)),
-                     save_pred=True)
+    broken = predict(
+        *model(name),
+        str(tmp_path / 'in'),
+        str(tmp_path / 'out'),
+        'cpu',
+        int(trial.random.integers(1, 5)),
+        save_pred=True,
+    )
     said = capfd.readouterr().err
     trial.note(config=name, predicted=len(good), skipped=len(broken))
     assert not good & set(broken), said

@@ -1,4 +1,5 @@
 """Trainings of a detector, a segmenter and a classifier that take seconds, with all that draws at random in ours."""
+
 import math
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from mmsoft.datasets.shapes import ensure_shapes
 ROOT = Path(__file__).parents[2]
 SHAPES = dict(train=12, val=4, portraits=32, size=64, portrait_size=32)
 ARCH = 'arch = dict(embed_dims=[16, 32, 48, 64], num_heads=[1, 2, 3, 4], depths=[1, 1, 1, 1])\n'
-DETECTOR = ARCH + f'''
+DETECTOR = (
+    ARCH
+    + f"""
 _base_ = '{ROOT}/configs/retinanet_soft_nano_shapes.py'
 model = dict(
     backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.3),
@@ -19,8 +22,11 @@ model = dict(
 train_dataloader = dict(batch_size=3, num_workers=0, persistent_workers=False)
 val_dataloader = dict(num_workers=0, persistent_workers=False)
 train_cfg = dict(max_epochs=2, val_interval=1)
-'''
-SEGMENTER = ARCH + f'''
+"""
+)
+SEGMENTER = (
+    ARCH
+    + f"""
 _base_ = '{ROOT}/configs/upernet_soft_nano_shapes.py'
 model = dict(
     data_preprocessor=dict(size=(64, 64), test_cfg=dict(size=(64, 64))),
@@ -30,9 +36,12 @@ train_dataloader = dict(batch_size=3, num_workers=0, persistent_workers=False)
 val_dataloader = dict(num_workers=0, persistent_workers=False)
 train_cfg = dict(max_iters=8, val_interval=4)
 default_hooks = dict(checkpoint=dict(interval=3))
-'''
+"""
+)
 # The recipe of SOFT on ImageNet, with an average of the weights, and SimA's sampler.
-CLASSIFIER = ARCH + f'''
+CLASSIFIER = (
+    ARCH
+    + f"""
 _base_ = '{ROOT}/configs/_base_/soft_in1k.py'
 from mmsoft.datasets.shapes import METAINFO as metainfo
 portraits = dict(type='CustomDataset', data_root='data/shapes', metainfo=metainfo)
@@ -59,7 +68,8 @@ param_scheduler = [
 ]
 default_hooks = dict(logger=dict(interval=1))
 randomness = dict(seed=0)
-'''
+"""
+)
 CONFIGS = dict(detector=DETECTOR, segmenter=SEGMENTER, classifier=CLASSIFIER)
 ITERATIONS = 8
 

@@ -1,4 +1,5 @@
 """One clear sentence for what people get wrong."""
+
 import pytest
 
 from mmsoft.utils import OptionError, check_choice

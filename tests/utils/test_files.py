@@ -1,4 +1,5 @@
 """Files are whole or not there."""
+
 import os
 import stat
 

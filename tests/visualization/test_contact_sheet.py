@@ -1,4 +1,5 @@
 """The grid of pictures: one PNG, rows of images with captions."""
+
 import cv2
 import numpy as np
 import pytest

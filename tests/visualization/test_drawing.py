@@ -1,4 +1,5 @@
 """Heat maps over images."""
+
 import numpy as np
 import torch
 
@@ -12,12 +13,15 @@ def test_what_is_high_is_brighter():
     drawn = overlay(IMAGE, heat)
     assert drawn.shape == IMAGE.shape and drawn.dtype == np.uint8
     brightness = drawn.sum(-1)
-    assert np.unravel_index(brightness.argmax(), (40, 60))[0] // 10 == np.unravel_index(brightness.argmax(), (40, 60))[1] // 10
+    assert (
+        np.unravel_index(brightness.argmax(), (40, 60))[0] // 10
+        == np.unravel_index(brightness.argmax(), (40, 60))[1] // 10
+    )
     assert brightness[5, 5] > brightness[5, 50]
 
 
 def test_a_peak_makes_maps_comparable():
     heat = np.eye(4, 6)
-    half = overlay(IMAGE, heat, peak=2.)
+    half = overlay(IMAGE, heat, peak=2.0)
     assert half.max() < overlay(IMAGE, heat).max()
     assert (overlay(IMAGE, np.ones((3, 3))) == overlay(IMAGE, np.zeros((3, 3)))).all()  # a constant map has no heat

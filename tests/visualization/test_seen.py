@@ -1,4 +1,5 @@
 """What a network sees: features of every architecture, and kernels of bottleneck tokens."""
+
 import numpy as np
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_features_are_the_outputs(body):
 def test_principal_components_are_colours():
     """Red is the direction of the greatest variance: here that of one channel, along the rows."""
     features = torch.randn(5, 12, 9) * 0.01
-    features[3] += torch.arange(12.)[:, None]
+    features[3] += torch.arange(12.0)[:, None]
     red = feature_image(features)[..., 0].astype(int)
     assert red[-1].min() > 240 and red[0].max() < 15
 
@@ -56,7 +57,7 @@ def test_kernels_are_those_of_the_bottleneck_tokens(size):
     tokens = attention.bottleneck(queries.transpose(1, 2).unflatten(2, tuple(hw)))
     assert tokens.size(1) == record.grid[0] * record.grid[1] and (size is None or record.grid == (3, 3))
     dense = torch.exp(-(tokens[:, :, None] - queries[:, None]).square().sum(-1) / 2).mean(0)
-    (first, (y, x)), (last, _) = bottleneck_kernel(record, 0., 0.), bottleneck_kernel(record, 1., 1.)
+    (first, (y, x)), (last, _) = bottleneck_kernel(record, 0.0, 0.0), bottleneck_kernel(record, 1.0, 1.0)
     torch.testing.assert_close(first.flatten(), dense[0])
     torch.testing.assert_close(last.flatten(), dense[-1])
     assert (y, x) == (0.5 / record.grid[0], 0.5 / record.grid[1])
