@@ -10,8 +10,9 @@ PY := $(BIN)/python
 DETECTOR := configs/retinanet_soft_nano_sky_shapes.py
 SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
+TESTS := $(or $(TESTS_$(STACK)),tests)
 
-.PHONY: setup train segment test test-all lint bench zoo evidence torture figures gpu docs
+.PHONY: setup train segment test test-all mutants lint bench zoo evidence torture figures gpu docs
 
 setup:
 	@tools/setup_env.sh
@@ -23,13 +24,18 @@ segment: setup
 	$(PY) tools/showcase.py $(SEGMENTER) $(ARGS)
 
 # The oldest stack has no operators for detectors: what it tests is the networks, and their loading.
-PYTEST = $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS_$(STACK))
+PYTEST = $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
 test: setup
-	$(PYTEST) -m 'not slow' $(ARGS)
+	$(PYTEST) $(TESTS) -m 'not slow' $(ARGS)
 
-# Slow tests, too, and the short rounds of the campaign against everything that goes wrong.
+# Slow tests, too, the short rounds of the campaign against everything that goes wrong, and tests of the measurements.
 test-all: setup
-	$(PYTEST) $(ARGS)
+	$(PYTEST) $(TESTS) $(if $(TESTS_$(STACK)),,benchmarks) $(ARGS)
+
+# How many of some hundred small faults in the package the tests find (docs/mutation.md): two hours.
+mutants: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[mutants]'
+	$(PY) tests/mutants.py $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

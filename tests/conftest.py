@@ -1,5 +1,6 @@
 """Two threads at most, as more only get in each other's way on small tensors, and a seed before each test."""
 
+import functools
 import os
 import random
 import warnings
@@ -13,6 +14,15 @@ os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the
 
 with warnings.catch_warnings(record=True):  # torch has one here that passes pytest's filters
     import mmengine.optim  # noqa: F401
+    from mmengine.config import config as mmengine_config
+    from mmengine.config import utils as mmengine_config_utils
+
+
+# Of each training and each parsed config: the layout of a text that nobody reads takes half a second, and so does it to
+# collect the names of a library's configs, which do not change, from a hundred files.
+mmengine_config.FormatCode = lambda text, **_: (text, True)
+mmengine_config_utils.load = functools.cache(mmengine_config_utils.load)
+mmengine_config.is_installed = functools.cache(mmengine_config.is_installed)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

@@ -142,9 +142,13 @@ def test_config_is_as_large_as_published_and_fits_together(name):
         assert printed in (round(parameters / digit) * digit, parameters // digit * digit), 'neither rounded nor cut'
 
 
-SIZE = r'_(tiny|small|medium|large|huge|12|20|24|20_blocks|lr6e-4|36|49|64|81)(?=_|$)'
-NETWORKS = sorted({re.sub(SIZE, '', re.sub(SIZE, '', name)): name for name in reversed(CONFIG_NAMES)}.values())
-"""Of the configs that differ in size alone, one."""
+SIZES = 'tiny|small|medium|large|huge|20_blocks|12|13|20|24|p8|p16|lr6e-4|36|49|64|81'
+ATTENTIONS = (
+    'plain|avg_pool|biased|bottleneck|random|softmax|linformer|performer|nystromformer|gaussian|efficient|cosformer|2d|'
+    'no_norm|l2|single_head|sky'
+)
+NETWORKS = sorted({re.sub(rf'_({SIZES}|{ATTENTIONS})(?=_|$)', '', name): name for name in CONFIG_NAMES}.values())
+"""One of the configs that differ in sizes and attentions, which are tested in every backbone (attention/test_attention.py)."""
 
 
 def narrow(model):

@@ -35,18 +35,19 @@ def blocks(language):
             yield page, number, needs, code
 
 
-def programs():
-    """Python blocks that are programs; other blocks are configs or parts of them."""
-    for page, number, needs, code in blocks('python'):
-        if re.search(r'^(?:import|from) ', code, re.M) and not needs:
-            yield pytest.param(code, id=f'{page.stem}-{number}')
-
-
 # What examples with libraries that setup keeps apart lead to.
 RESULTS = dict(
     transformers='[tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]',
     segmentation_models_pytorch='scores.shape == (1, 3, 64, 64)',
 )
+
+
+def programs():
+    """Python blocks that are programs; other blocks are configs or parts of them."""
+    for page, number, needs, code in blocks('python'):
+        if re.search(r'^(?:import|from) ', code, re.M) and not needs:
+            other = re.search(rf'^(?:import|from) ({"|".join(RESULTS)})', code, re.M)  # in a process of its own
+            yield pytest.param(code, id=f'{page.stem}-{number}', marks=[pytest.mark.slow] * bool(other))
 
 
 @pytest.mark.parametrize('code', list(programs()))

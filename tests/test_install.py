@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,18 @@ def trained(elsewhere):
     return config, work_dir / 'epoch_1.pth', work_dir
 
 
+def test_the_wheel_holds_the_package_alone(elsewhere):
+    (wheel,) = elsewhere.folder.parent.glob('wheels/*.whl')
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split('/')[0].partition('-')[0] for name in names} == {'mmsoft'}
+    kinds = {Path(name).suffix for name in names if '.dist-info/' not in name and '/.mim/tools/' not in name}
+    assert kinds == {'.py', '.yml', '.typed', '.md'}, 'images, data or notebooks'
+    assert not {'tests', 'benchmarks', 'docs'} & {part for name in names for part in Path(name).parts}
+
+
 def test_it_is_the_wheel_that_is_imported(elsewhere):
-    printed = elsewhere.run('-c', 'import mmsoft; print(mmsoft.__file__)')
-    assert printed.strip() == str(elsewhere.package / '__init__.py')
+    printed = elsewhere.run('-c', "import mmsoft; mmsoft.SOFT('tiny'); print(mmsoft.__file__)")
+    assert printed.splitlines()[-1] == str(elsewhere.package / '__init__.py')
 
 
 def files(folder: Path) -> set:
@@ -122,6 +132,7 @@ def test_mim_searches_the_model_index(elsewhere):
     assert '42.8' in elsewhere.mim('search', 'mmsoft', '--config', 'retinanet_soft_small_1x')
 
 
+@pytest.mark.slow
 def test_mmdet_trains_a_config_of_ones_own(elsewhere):
     (elsewhere.folder / 'own.py').write_text(OWN_CONFIG)
     printed = elsewhere.mim('train', MMDET, 'own.py', '--work-dir', 'own', '--cfg-options', *SMALL)
@@ -129,31 +140,37 @@ def test_mmdet_trains_a_config_of_ones_own(elsewhere):
     assert (elsewhere.folder / 'own/epoch_1.pth').exists()
 
 
+@pytest.mark.slow
 def test_mmsoft_trains_its_config(trained):
     assert trained[1].exists()
 
 
+@pytest.mark.slow
 def test_mmdet_tests_our_config(elsewhere, trained):
     config, checkpoint, _ = trained
     printed = elsewhere.mim('test', MMDET, config, '--checkpoint', checkpoint, '--work-dir', 'tested')
     assert 'Testing finished successfully' in printed
 
 
+@pytest.mark.slow
 def test_mmdet_counts_the_flops_of_our_config(elsewhere, trained):
     printed = elsewhere.mim('run', MMDET, 'get_flops', trained[0], '--num-images', 1)
     assert 'Flops:' in printed and 'Params:' in printed
 
 
+@pytest.mark.slow
 def test_mmdet_browses_the_data_of_our_config(elsewhere, trained):
     elsewhere.mim('run', MMDET, 'browse_dataset', trained[0], '--output-dir', 'shown', '--not-show')
     assert len(list((elsewhere.folder / 'shown').glob('*.jpg'))) == 4
 
 
+@pytest.mark.slow
 def test_mmdet_analyzes_our_logs(elsewhere, trained):
     (log,) = trained[2].glob('*/vis_data/scalars.json')
     assert 's/iter' in elsewhere.mim('run', MMDET, 'analyze_logs', 'cal_train_time', log)
 
 
+@pytest.mark.slow
 def test_inferencers_take_our_configs(elsewhere, trained):
     config, checkpoint, _ = trained
     printed = elsewhere.run(

@@ -1,7 +1,7 @@
 """tools/predict.py: every task, on a folder with subfolders and a broken picture, with tiny random models."""
 
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,13 +137,25 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
         visualize(*trained(name), str(pictures), str(out))
 
 
-def test_the_tool_that_visualizes(trained, pictures, tmp_path):
-    command = [sys.executable, str(ROOT / 'tools/visualize.py'), *trained('soft_tiny_in1k'), str(pictures / 'a.jpg')]
-    run = subprocess.run(
-        [*command, '--out-dir', str(tmp_path / 'out'), '--stages', '0', '2'], capture_output=True, text=True
+@pytest.fixture
+def tool(monkeypatch, capsys):
+    """Runs a tool; gives its exit code, output and complaint."""
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / f'tools/{name}.py'), run_name='__main__')
+        return (end.value.code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_tool_that_visualizes(tool, trained, pictures, tmp_path):
+    out = tmp_path / 'out'
+    code, said, _ = tool(
+        'visualize', *trained('soft_tiny_in1k'), pictures / 'a.jpg', '--out-dir', out, '--stages', 0, 2
     )
-    assert run.returncode == 0, run.stderr
-    assert files(tmp_path / 'out') == ['vis/a.png'] and 'Sheets of 1 of 1 images are in' in run.stdout
+    assert code == 0 and files(out) == ['vis/a.png'] and 'Sheets of 1 of 1 images are in' in said
 
 
 def test_stages_are_counted_from_0(trained, pictures, tmp_path):
@@ -186,11 +198,10 @@ def test_the_batch_changes_nothing(trained, pictures, tmp_path):
     assert found[0] == pytest.approx(found[1], abs=1e-5)
 
 
-def test_the_tool_says_so_when_a_picture_is_broken(trained, pictures, tmp_path):
-    command = [sys.executable, str(ROOT / 'tools/predict.py'), *trained('soft_tiny_in1k')]
-    run = subprocess.run([*command, str(pictures), '--out-dir', str(tmp_path / 'out')], capture_output=True, text=True)
-    assert run.returncode == 1 and 'Traceback' not in run.stderr and 'broken.jpg is skipped' in run.stderr
-    assert f'Drawings of 4 of 5 images are in {tmp_path / "out/vis"}' in run.stdout
+def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_path):
+    code, said, complaint = tool('predict', *trained('soft_tiny_in1k'), pictures, '--out-dir', tmp_path / 'out')
+    assert code == 1 and 'Traceback' not in complaint and 'broken.jpg is skipped' in complaint
+    assert f'Drawings of 4 of 5 images are in {tmp_path / "out/vis"}' in said
     assert files(tmp_path / 'out') == [f'vis/{picture}' for picture in PICTURES]
 
 

@@ -16,7 +16,12 @@ from mmsoft.utils.config import without_pretrained
 
 ops = pytest.importorskip('mmcv.ops')
 CONFIGS = Path(__file__).parents[2] / 'configs'
-TWO_STAGE = sorted(path.stem for path in CONFIGS.glob('*rcnn*.py') if 'shapes' not in path.stem)
+TWO_STAGE = (
+    'mask_rcnn_soft_tiny_1x',
+    'cascade_mask_rcnn_soft_small_3x',
+    'mask_rcnn_sima_xcit_small_12_p16_3x',
+    'sparse_rcnn_soft_small_3x',
+)
 XCIT = dict(embed_dims=32, num_heads=2, depth=2, patch_size=8)
 BACKBONES = {
     'soft': lambda **kwargs: SOFT(dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4), **kwargs),
@@ -33,7 +38,7 @@ MODES = {'gradients': torch.enable_grad, 'no gradients': torch.no_grad, 'inferen
 
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('hw', [(64, 64), (64, 96), (352, 512)], ids='{0[0]}x{0[1]}'.format)  # FFN whole, and in runs
-@pytest.mark.parametrize('batch', [0, 1, 2])
+@pytest.mark.parametrize('batch', [0, 2])
 @pytest.mark.parametrize('name', BACKBONES)
 def test_maps_of_backbones(name, batch, hw, mode):
     model = BACKBONES[name](with_cls_token=True).train(mode == 'gradients' and batch > 0)

@@ -50,7 +50,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def inside(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(Config, 'pretty_text', '')  # takes a second of every checkpoint
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums that several threads share come in any order
     yield
@@ -75,7 +74,12 @@ MIDDLE = {'default_hooks.checkpoint.by_epoch': False, 'default_hooks.checkpoint.
 
 @pytest.mark.parametrize(
     'task, options',
-    [('detector', {}), ('detector', MIDDLE), ('segmenter', {}), ('classifier', MIDDLE)],
+    [
+        pytest.param('detector', {}, marks=pytest.mark.slow),
+        pytest.param('detector', MIDDLE, marks=pytest.mark.slow),
+        ('segmenter', {}),
+        ('classifier', MIDDLE),
+    ],
     ids=['detector', 'detector in an epoch', 'segmenter', 'classifier in an epoch'],
 )
 def test_interrupted(task, options, tmp_path):

@@ -35,7 +35,6 @@ OPERATORS = {
     'gaussian': (gaussian_attention, (40, 40)),
     'sima': (l1_attention, (40, 40, 40)),
 }
-every_operator = pytest.mark.parametrize('operator, sizes', OPERATORS.values(), ids=OPERATORS)
 
 
 def test_nothing_is_recorded_by_itself():
@@ -43,8 +42,12 @@ def test_nothing_is_recorded_by_itself():
 
 
 @pytest.mark.skipif(not hasattr(torch, 'export'), reason='torch 2.0 records no such programs')
-@pytest.mark.parametrize('strict', [True, False])
-@every_operator
+@pytest.mark.parametrize('strict', [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize(
+    'operator, sizes',
+    [pytest.param(*case, marks=[pytest.mark.slow] * (name == 'soft')) for name, case in OPERATORS.items()],
+    ids=OPERATORS,
+)
 def test_export_for_any_size(operator, sizes, strict):
     many, few = torch.export.Dim('tokens', min=4), torch.export.Dim('landmarks', min=2)  # torch 2.13 sets 2 apart
     shapes = [{2: few if size == 9 else many} for size in sizes]
@@ -69,7 +72,7 @@ def test_the_inverse_is_an_operator_as_compilers_want_it():
 
 @needs_operators
 @pytest.mark.parametrize('dynamic', [False, pytest.param(True, marks=pytest.mark.slow)], ids=['static', 'dynamic'])
-@pytest.mark.parametrize('attend', [soft_attention, soft_norm_attention])
+@pytest.mark.parametrize('attend', [pytest.param(soft_attention, marks=pytest.mark.slow), soft_norm_attention])
 def test_compilers_do_not_look_into_the_inverse(attend, dynamic):
     """Written out, 20 steps of 2 products took a compiler minutes, in each of a network's blocks."""
     graphs = []

@@ -73,6 +73,7 @@ def test_gradients_of_two_batches_accumulate(plain, folder):
     assert_same(accumulated['state_dict'], plain['state_dict'])
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one(plain, folder):
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import runpy
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ model = dict(
     bbox_head=dict(in_channels=32, feat_channels=32, stacked_convs=1),
     test_cfg=dict(score_thr=0.0))
 optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=6e-3))
+tta_pipeline = _base_.tta_pipeline
+tta_pipeline[1]['transforms'][0] = [dict(type='Resize', scale=(96, 64), keep_ratio=True)]
 """
 SEGMENTER = """
 _base_ = 'mmseg::segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'
@@ -106,10 +109,16 @@ TRAINING = (
 
 @pytest.fixture(scope='module')
 def uninterrupted(folder):
-    """A finished training: its folder, and what it said."""
-    code, out, err = finish(start('train', *TRAINING, '--work-dir=uninterrupted', cwd=folder))
-    assert code == 0, err
-    return folder / 'uninterrupted', out
+    """A finished training by the tool: its folder, and what it said."""
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, 'argv', ['train.py', *TRAINING, '--work-dir=uninterrupted'])
+        patch.setattr(launch, 'print_log', lambda message, *_, **__: said.append(message))
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / 'tools/train.py'), run_name='__main__')
+    assert end.value.code == 0
+    return folder / 'uninterrupted', '\n'.join(said)
 
 
 class TestTraining:
@@ -118,6 +127,7 @@ class TestTraining:
         assert sorted(found) == list(range(1, 13))
         assert sum(found[i] for i in range(9, 13)) < 0.9 * sum(found[i] for i in range(1, 5))
 
+    @pytest.mark.slow  # in one process: engine/test_loops.py
     def test_interrupted_and_resumed(self, uninterrupted, folder):
         process = start('train', *TRAINING, '--work-dir=interrupted')
         for line in process.stdout:
@@ -192,9 +202,12 @@ class TestComplaints:
         ],
         ids=['data', 'config', 'checkpoint'],
     )
-    def test_one_sentence_soon(self, arguments, says):
-        code, out, err = finish(start('train', *arguments))
-        assert code == 2 and 'Traceback' not in err
+    def test_one_sentence_soon(self, arguments, says, monkeypatch, capfd):
+        monkeypatch.setattr(sys, 'argv', ['train.py', *arguments])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / 'tools/train.py'), run_name='__main__')
+        out, err = capfd.readouterr()
+        assert end.value.code == 2 and 'Traceback' not in err
         assert says in err.strip().splitlines()[-1]
         assert ' - mmengine - ' not in out + err, 'a runner was built before, which logs what it finds'
 
