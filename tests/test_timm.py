@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from published import to_published
 
 timm = pytest.importorskip('timm')
 
@@ -15,7 +16,6 @@ from timm.optim import create_optimizer_v2  # noqa: E402
 import mmsoft.timm  # noqa: E402
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT  # noqa: E402
 from mmsoft.attention import SOFTAttention  # noqa: E402
-from mmsoft.checkpoint import to_published  # noqa: E402
 from mmsoft.engine import WholeCheckpointsHook  # noqa: E402
 from mmsoft.utils import UsageError  # noqa: E402
 
@@ -170,7 +170,7 @@ def test_the_data_config():
 def published(tmp_path):
     model = timm.create_model('soft_norm_tiny', **NANO)
     path = tmp_path / 'published.pth'
-    torch.save(dict(state_dict=to_published(model.state_dict())[1]), path)
+    torch.save(dict(state_dict=to_published('soft', model.state_dict())), path)
     return path, model
 
 

@@ -1,4 +1,4 @@
-"""Rewrites a checkpoint of SOFT or SimA under our names, or under the published ones; .safetensors in or out."""
+"""Rewrites a published checkpoint of SOFT or SimA under our names; .safetensors in or out."""
 
 import argparse
 import sys
@@ -13,7 +13,6 @@ def main() -> None:
     add = parser.add_argument
     add('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')
     add('target', metavar='DST', help='file to write; .safetensors chooses that format')
-    add('--to', choices=['mmsoft', 'published'], default='mmsoft', help='names to write (default: mmsoft)')
     add('--force', action='store_true', help='replace DST if it exists')
     print(convert_checkpoint(**vars(parser.parse_args())))
 

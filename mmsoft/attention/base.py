@@ -5,6 +5,7 @@ or of :class:`Attention`, registered in :data:`mmsoft.registry.MODELS`. Every ba
 ``attention=dict(type=…)``.
 """
 
+import warnings
 from typing import Callable, NamedTuple, Optional
 
 import torch
@@ -70,7 +71,20 @@ class Attention(BaseModule):
             raise OptionError(f'{site.heads} heads do not divide {site.dims} channels')
         self.num_heads = site.heads
         self.attended = nn.Identity()  # attention's output passes here, for hooks (mmsoft.attention.measure)
-        self.kind = type(self).__name__  # noted in checkpoints, since names and shapes do not tell
+        self.kind = type(self).__name__
+
+    @property
+    def _version(self) -> str:  # type: ignore[override]
+        """What torch notes in a state dict's ``_metadata``, since names and shapes do not tell attentions apart."""
+        return self.kind
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, local_metadata: dict, *args) -> None:
+        noted = local_metadata.get('version')
+        if isinstance(noted, str) and noted != self.kind:
+            warnings.warn(
+                f'Weights trained with {noted} are loaded into {self.kind}: a start for training, no result yet.'
+            )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Attends over tokens.

@@ -8,8 +8,7 @@ from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
-from mmsoft.checkpoint import load_pretrained
-from mmsoft.checkpoint.load import convert_classifier_checkpoint, note_attention, warn_of_other_attention
+from mmsoft.checkpoint import convert_classifier_checkpoint, load_pretrained
 from mmsoft.utils import OptionError, check_choice
 
 Arch = Union[str, dict]
@@ -64,7 +63,6 @@ class BaseBackbone(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.init_cfg: Optional[Union[dict, list[dict]]]
-        self._register_state_dict_hook(note_attention)
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
         out_indices = (out_indices,) if isinstance(out_indices, int) else tuple(out_indices)
         if out_type == 'cls_token':
@@ -122,10 +120,6 @@ class BaseBackbone(BaseModule):
         self.init_cfg = given or None
         for cfg in pretrained:
             load_pretrained(self, cfg['checkpoint'], prefix=cfg.get('prefix'))
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, local_metadata: dict, *args) -> None:
-        warn_of_other_attention(self, local_metadata.get('attention'))
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def default_init_cfg(self) -> list[dict]:
         """Initialisation of the published networks; SimA's leave convolutions as torch makes them."""

@@ -1,8 +1,8 @@
 """Published names and ours, safe reading, and loading; :mod:`.safe_loading` is for what mmengine reads by itself."""
 
-from .io import CheckpointError, read_checkpoint, select_state_dict, write_checkpoint
+from .io import CheckpointError, read_checkpoint, select_state_dict
 from .load import check_model, convert_checkpoint, convert_classifier_checkpoint, load_pretrained
-from .names import FAMILIES, to_mmsoft, to_published
+from .names import FAMILIES, to_mmsoft
 
 __all__ = [
     'FAMILIES',
@@ -14,6 +14,4 @@ __all__ = [
     'read_checkpoint',
     'select_state_dict',
     'to_mmsoft',
-    'to_published',
-    'write_checkpoint',
 ]

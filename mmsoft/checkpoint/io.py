@@ -1,4 +1,4 @@
-"""Reading a checkpoint without running anything in it, choosing its weights, and writing one without losing another."""
+"""Reading a checkpoint without running anything in it, and choosing its weights."""
 
 import argparse
 import hashlib
@@ -18,11 +18,9 @@ import numpy as np
 import safetensors.torch
 import torch
 from filelock import FileLock
-from mmengine.logging import HistoryBuffer
 from torch import Tensor
 
 from mmsoft.utils import UsageError
-from mmsoft.utils.files import atomic_write
 
 StateDict = dict[str, Tensor]
 # The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which
@@ -45,16 +43,19 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         peek (bool): Maps the file into memory where it can, for checks that do not need all of it.
 
     Returns:
-        dict: What the file holds. ``_metadata`` of a state dict is kept, and is a dict of dicts.
+        dict: What the file holds. ``_metadata`` of a state dict is kept, and is a dict of dicts. mmengine's history of
+        logged values is left empty.
 
     Raises:
         CheckpointError: If the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
-            holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace``, NumPy's arrays and
-            numbers, and mmengine's history of logged values.
+            holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
     """
-    path = _download(filename) if re.match('https?://', str(filename)) else Path(filename).expanduser()
+    is_address = re.match('https?://', str(filename))
+    path = _download(filename) if is_address else Path(filename).expanduser()
     if not path.is_file():
         raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint.')
+    if isinstance(map_location, (str, torch.device)):
+        torch.empty(0, device=map_location)  # raises what is wrong with a device, and not with the file
     try:
         if path.suffix == '.safetensors':
             device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
@@ -62,7 +63,11 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         else:
             checkpoint = _read_torch(path, map_location, peek)
         _check_content(checkpoint, path.stat().st_size)
+    except torch.cuda.OutOfMemoryError:
+        raise
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
+        if is_address:
+            path.unlink()  # a download may end early without an error
         raise CheckpointError(f'{filename} {_explain(error)}') from error
     return checkpoint
 
@@ -100,28 +105,6 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
     return state_dict, entry
 
 
-def write_checkpoint(state_dict: StateDict, filename: Union[str, Path], entry: str = 'state_dict') -> None:
-    """Writes tensors to a file that is there as a whole or not at all.
-
-    Args:
-        state_dict (dict[str, Tensor]): Tensors to write.
-        filename (str or Path): A name that ends in ``.safetensors`` chooses that format, any other ``torch.save``.
-        entry (str): Key of the state dict in a file of ``torch.save``.
-
-    Raises:
-        CheckpointError: If the file cannot be written.
-    """
-    tensors = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in state_dict.items()}
-    try:
-        with atomic_write(filename) as file:
-            if Path(filename).suffix == '.safetensors':
-                file.write(safetensors.torch.save(tensors, dict(format='pt')))
-            else:
-                torch.save({entry: tensors}, file)
-    except OSError as error:
-        raise CheckpointError(f'{filename} cannot be written ({error.strerror}); give another place.') from error
-
-
 def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
     with path.open('rb') as file:
         is_zip = file.read(4) == b'PK\x03\x04'
@@ -131,18 +114,12 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
             'fill the memory when it is loaded, so it is not read; save the state dict of the model.'
         )
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
-    safe = _safe_globals()
-    statistics = dict(HistoryBuffer()._statistics_methods)  # of the class, and a file can change it
+    if not hasattr(torch.serialization, 'safe_globals'):  # before torch 2.5
+        return torch.load(str(path), pickle_module=_restricted_pickle(), **options)
     with _reading:
-        try:
-            if not hasattr(torch.serialization, 'safe_globals'):  # before torch 2.5
-                return torch.load(str(path), pickle_module=_restricted_pickle(safe), **options)
-            known = torch.serialization.get_safe_globals()
-            with torch.serialization.safe_globals([one for one in safe.values() if one not in known]):
-                return torch.load(str(path), weights_only=True, **options)
-        finally:
-            HistoryBuffer._statistics_methods.clear()
-            HistoryBuffer._statistics_methods.update(statistics)
+        known = torch.serialization.get_safe_globals()
+        with torch.serialization.safe_globals([one for one in _safe_globals().values() if one not in known]):
+            return torch.load(str(path), weights_only=True, **options)
 
 
 def _is_unsafe_archive(path: Path, is_zip: bool) -> bool:
@@ -161,18 +138,13 @@ def _check_content(content: Any, size: int) -> None:
     torch before 2.8 takes the length of a storage from the pickle, and would read past the end of the record.
     """
     if not isinstance(content, dict):
-        raise CheckpointError(
-            f'holds a {type(content).__name__} where a checkpoint holds a dict of tensors; save the '
-            'state dict of the model.'
-        )
+        raise CheckpointError(f'holds a {type(content).__name__} and no dict of tensors; save a state dict.')
     seen, claimed, left = set(), {}, [content]
     while left:
         node = left.pop()
         if isinstance(node, Tensor):
             if node.layout is not torch.strided or node.is_meta or node.is_quantized or node.is_nested:
-                raise CheckpointError(
-                    'holds a tensor that is sparse, quantized, nested or on no device; save dense weights.'
-                )
+                raise CheckpointError('holds a sparse, quantized, nested or meta tensor; save dense weights.')
             storage = node.untyped_storage()
             claim = max(storage.nbytes(), node.numel() * node.element_size())  # an expanded tensor claims more
             claimed[storage.data_ptr()] = max(claim, claimed.get(storage.data_ptr(), 0))
@@ -181,31 +153,29 @@ def _check_content(content: Any, size: int) -> None:
             if isinstance(node, OrderedDict):  # a pickle can give it attributes, in place of methods too
                 metadata = vars(node).get('_metadata')
                 vars(node).clear()
-                if isinstance(metadata, dict) and all(isinstance(one, dict) for one in metadata.values()):
+                if isinstance(metadata, dict) and {(type(k), type(v)) for k, v in metadata.items()} <= {(str, dict)}:
                     node._metadata = metadata
             left += list(node.values()) if isinstance(node, dict) else node
     if sum(claimed.values()) > size:
-        raise CheckpointError(
-            'is damaged, or made to fill the memory: its tensors claim more bytes than the file has; '
-            'get it again from a place that you trust.'
-        )
+        raise CheckpointError('is damaged or made to fill the memory: its tensors claim more bytes than it has.')
 
 
 @cache
 def _safe_globals() -> dict[str, Any]:
-    """By the names in a pickle, what trainers save beside weights.
+    """What trainers save beside weights, by its names in a pickle, which has either name of NumPy's module.
 
-    Under both names of NumPy's module, whichever is installed, and without ``getattr``, by which a pickle refers to the
-    methods of mmengine's history, and could reach anything.
+    mmengine's history of logged values becomes an empty object, and its methods, for which a pickle calls ``getattr``,
+    become None.
     """
 
     def renamed(path: str, call: Any) -> type:
         module, _, name = path.rpartition('.')
         return type(name, (), dict(__module__=module, __new__=lambda cls, *args: call(*args)))
 
+    history = type('HistoryBuffer', (), dict(__module__='mmengine.logging.history_buffer'))
     numbers = [type(np.dtype(kind)) for kind in '?bBhHiIlLqQefd']
-    classes = [argparse.Namespace, HistoryBuffer, np.ndarray, np.dtype, *numbers]
-    functions = {'builtins.getattr': lambda owner, name: HistoryBuffer._statistics_methods.get(name)}
+    classes = [argparse.Namespace, history, np.ndarray, np.dtype, *numbers]
+    functions = {'builtins.getattr': lambda *_: None}
     for core in ('numpy.core', 'numpy._core'):
         functions[f'{core}.multiarray._reconstruct'] = np.empty(0).__reduce__()[0]
         functions[f'{core}.multiarray.scalar'] = np.float64().__reduce__()[0]
@@ -215,22 +185,19 @@ def _safe_globals() -> dict[str, Any]:
     }
 
 
-def _restricted_pickle(safe: dict[str, Any]) -> SimpleNamespace:
+def _restricted_pickle() -> SimpleNamespace:
     """Python's pickle for names in torch's list and in ours alone (docs.python.org, "Restricting Globals")."""
     from torch._weights_only_unpickler import _get_allowed_globals
-
-    allowed = {**_get_allowed_globals(), **safe}
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             path = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
-            if path not in allowed:
+            found = _get_allowed_globals().get(path) or _safe_globals().get(path)
+            if found is None:
                 raise pickle.UnpicklingError(f'Unsupported class {path}')
-            return allowed[path]
+            return found
 
-    return SimpleNamespace(
-        __name__='restricted', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load()
-    )
+    return SimpleNamespace(__name__='', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
 
 
 def _explain(error: Exception) -> str:
@@ -244,10 +211,7 @@ def _explain(error: Exception) -> str:
             f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '
             'the state dict of the model alone.'
         )
-    return (
-        'is empty, damaged or cut off, or not a checkpoint of torch or safetensors; check that it is the right '
-        'file, and get it again.'
-    )
+    return 'is empty, damaged or cut off, or not a checkpoint of torch or safetensors; get it again.'
 
 
 def _download(url: str) -> Path:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from published import to_published
 from reference_sima import cvt, deit, xcit
 from reference_weights import reference_images, reference_state_dict, reference_tensor
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -15,6 +16,7 @@ from torch.testing import assert_close
 
 from mmsoft.attention import SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
+from mmsoft.checkpoint import to_mmsoft
 from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
 
 DATA = Path(__file__).parents[1] / 'data'
@@ -40,7 +42,7 @@ def tensors(outs):
 
 def load_published(model, state_dict):
     """Loads a published state dict, float64, eval; returns the model and the head."""
-    ours = FAMILIES[type(model)].to_mmsoft(state_dict)
+    ours = to_mmsoft(state_dict)[1]
     head = [ours.pop(f'head.fc.{name}').double() for name in ('weight', 'bias')]
     model.load_state_dict({name.split('.', 1)[1]: tensor for name, tensor in ours.items()})
     return model.double().eval(), head
@@ -50,7 +52,7 @@ def published_weights(model):
     """Reference weights under published names for any size."""
     ours = {f'backbone.{name}': tensor for name, tensor in model.state_dict().items()}
     dims = model.norm.weight.numel()
-    shapes = {name: tensor.shape for name, tensor in FAMILIES[type(model)].to_published(ours).items()}
+    shapes = {name: tensor.shape for name, tensor in to_published(model.published, ours).items()}
     shapes.update({'head.weight': (1000, dims), 'head.bias': (1000,)})
     return {name: reference_tensor(name, tuple(shape)) for name, shape in shapes.items()}
 
@@ -127,10 +129,10 @@ def test_published_names_and_shapes(backbone, arch, name):
     published = {key: torch.empty(shape) for key, shape in shapes.items()}
     family = FAMILIES[backbone]
     assert set(family.signature) <= set(published) and family.name == backbone.published
-    ours = family.to_mmsoft(published)
+    ours = to_mmsoft(published)[1]
     backbone_shapes = {key.split('.', 1)[1]: t.shape for key, t in ours.items() if not key.startswith('head.fc.')}
     assert backbone_shapes == {key: t.shape for key, t in backbone(arch, out_type='cls_token').state_dict().items()}
-    assert {key: tuple(t.shape) for key, t in family.to_published(ours).items()} == shapes
+    assert {key: tuple(t.shape) for key, t in to_published(family.name, ours).items()} == shapes
 
 
 @EACH

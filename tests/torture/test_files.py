@@ -13,8 +13,9 @@ import torch
 from damaged_checkpoints import Generator
 from mmengine.registry import MODELS
 from mmengine.runner import load_checkpoint
+from published import to_published
 
-from mmsoft.checkpoint import convert_checkpoint, load_pretrained, read_checkpoint, select_state_dict, to_published
+from mmsoft.checkpoint import convert_checkpoint, load_pretrained, read_checkpoint, select_state_dict
 from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
@@ -86,7 +87,7 @@ def test_files_of_strangers(trial, weights, tmp_path):
     """A checkpoint is cut, has bits flipped, holds other tensors, runs code, is a bomb or no file, at four doors"""
     kinds = Generator.kinds()
     rng = random.Random(int(trial.random.integers(2**32)))
-    names = to_published(weights)[1] if rng.random() < 0.4 else weights
+    names = to_published('soft', weights) if rng.random() < 0.4 else weights
     generator = Generator(names, tmp_path)
     path = generator.make(kinds[trial.round % len(kinds)], rng, trial.round)
     trial.note(file=path.name)
