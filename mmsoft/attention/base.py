@@ -74,7 +74,7 @@ class Attention(BaseModule):
         self.kind = type(self).__name__
 
     @property
-    def _version(self) -> str:  # type: ignore[override]
+    def _version(self) -> str:
         """What torch notes in a state dict's ``_metadata``, since names and shapes do not tell attentions apart."""
         return self.kind
 
