@@ -23,7 +23,7 @@ class PublishedSOFTAttention(SOFTAttention):
         self.product = _attend
 
 
-def _attend(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, **options) -> Tensor:
+def _attend(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
     """(B, h, n, d), (B, h, m, d) and (B, h, n, c) to (B, h, n, c)."""
     p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
     return p.transpose(-2, -1) @ newton_inverse(a, soft_alpha(a, RIDGE), iterations) @ (p @ v)

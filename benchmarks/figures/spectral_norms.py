@@ -6,8 +6,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from mmsoft.ops import newton_filter
-
 from ..inside import bottlenecks
 from .inputs import BLUE, ORANGE, Inputs, new_figure, plain
 
@@ -15,6 +13,13 @@ TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, las
 NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
 INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
+
+
+def newton_filter(eigenvalues: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
+    """What the steps make of eigenvalues λ (h, m): ``(1 - (1 - alpha λ²)^(2^iterations)) / λ``, or 0."""
+    x = alpha * eigenvalues.square()
+    log = torch.where(x > 0.5, (1 - x).abs().log(), torch.log1p(-x.clamp(max=0.5)))
+    return torch.where(eigenvalues == 0, 0.0, -torch.expm1(2.0**iterations * log) / eigenvalues)
 
 
 def norms(matrix: Tensor, alpha: Tensor) -> dict[str, dict[str, Tensor]]:

@@ -1,8 +1,6 @@
 """The protocol of attentions, and the place in an architecture for which one is made.
 
-A new attention is one file: a subclass of :class:`MultiheadAttention` if it is a product of queries, keys and values,
-or of :class:`Attention`, registered in :data:`mmsoft.registry.MODELS`. Every backbone takes it as
-``attention=dict(type=…)``.
+How to add an attention is told in ``docs/design.md``, *A new attention*.
 """
 
 import warnings

@@ -5,7 +5,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from mmsoft.ops import gaussian_attention, gaussian_kernel
+from mmsoft.ops import gaussian_kernel, gaussian_product
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
@@ -51,8 +51,13 @@ def softmax_of_kernel(q: Tensor, v: Tensor) -> Tensor:
 @at_least_float32
 def mean_by_kernel(q: Tensor, v: Tensor) -> Tensor:
     """Mean of values (B, h, n, c), weighted by the kernel of queries (B, h, n, d): (B, h, n, c)."""
-    sums = gaussian_attention(q, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1))
+    sums = gaussian_product(q, q, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1))
     return sums[..., :-1] / sums[..., -1:]
 
 
-PRODUCTS = dict(none=gaussian_attention, softmax=softmax_of_kernel, mean=mean_by_kernel)
+def sum_by_kernel(q: Tensor, v: Tensor) -> Tensor:
+    """S v for (B, h, n, d) and (B, h, n, c): (B, h, n, c)."""
+    return gaussian_product(q, q, v)
+
+
+PRODUCTS = dict(none=sum_by_kernel, softmax=softmax_of_kernel, mean=mean_by_kernel)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmsoft.layers.embed import PatchConv
-from mmsoft.layers.maps import gather_windows, to_map, to_tokens
+from mmsoft.layers.maps import to_map, to_tokens, whole_windows
 from mmsoft.registry import MODELS
 
 from .base import Attention, Site
@@ -42,8 +42,7 @@ class LinformerAttention(Attention):
     def _reduced(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
         extra = x.size(1) - hw[0] * hw[1]
-        counts = [(side - 1) // self.ratio + 1 for side in hw]
-        windows = gather_windows(to_map(x[:, extra:], hw), self.ratio, counts, [self.ratio] * 2)
+        windows = whole_windows(to_map(x[:, extra:], hw), self.ratio)
         heads = windows.unflatten(1, (self.num_heads, -1)).flatten(0, 1)
         tokens = to_tokens(self.reduce(heads).unflatten(0, (x.size(0), self.num_heads)).flatten(1, 2))
         return torch.cat([x[:, :extra], self.norm(tokens)], dim=1)

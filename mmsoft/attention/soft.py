@@ -1,8 +1,7 @@
-"""SOFT's attention: a Gaussian kernel and its Nyström decomposition."""
+"""The modules of SOFT's attention: projections and bottleneck tokens. The product itself is in mmsoft/ops/soft.py."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +9,9 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmsoft.layers.embed import PatchConv
-from mmsoft.layers.maps import gather_windows, pooling_matrix, resample, to_map, to_tokens
+from mmsoft.layers.maps import pooling_matrix, resample, to_map, to_tokens, whole_windows
 from mmsoft.ops.gain import matched_attention
-from mmsoft.ops.inverse import INVERSE_METHODS
-from mmsoft.ops.numerics import Size, clamp_size, fresh_size_symbol, is_exporting
+from mmsoft.ops.numerics import clamp_size, fresh_size_symbol, is_exporting
 from mmsoft.ops.soft import soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
@@ -37,12 +35,11 @@ class SOFTAttention(Attention):
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
         initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less
             for a kernel that begins wide. From scratch, 0.3 learns to attend at once where 1 may never begin to.
+        newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`.
         bottleneck_limit (int, optional): Maximum number of bottleneck tokens, for large images. Up to it nothing
             changes; beyond, tokens are the means of neighbours, see :func:`limited_grid`. Defaults to None.
         bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see
             :func:`mmsoft.ops.matched_attention`, in training, too. Weights of a network without a limit need it.
-        newton_iterations (int): Newton–Raphson steps.
-        inverse (str): One of :data:`mmsoft.ops.INVERSE_METHODS`, see :func:`mmsoft.ops.inverse_product`.
     """
 
     def __init__(
@@ -53,23 +50,19 @@ class SOFTAttention(Attention):
         bottleneck_size: Optional[int] = None,
         initial_gamma: float = 1.0,
         newton_iterations: int = 20,
-        inverse: str = 'auto',
         bottleneck_limit: Optional[int] = None,
         bottleneck_gain: bool = True,
     ) -> None:
         super().__init__(site)
-        check_choice('inverse', inverse, INVERSE_METHODS)
-        if newton_iterations < 1:
-            raise OptionError(f'newton_iterations must be at least 1; got {newton_iterations}')
-        if bottleneck_limit is not None and bottleneck_limit < 1:
-            raise OptionError(f'bottleneck_limit must be at least 1; got {bottleneck_limit}')
+        counts = dict(newton_iterations=newton_iterations, bottleneck_size=bottleneck_size)
+        for name, count in dict(counts, bottleneck_limit=bottleneck_limit).items():
+            if count is not None and count < 1:
+                raise OptionError(f'{name} must be at least 1; got {count}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.kind = f'SOFTAttention(norm={norm})'
         self.scale = (dims // heads) ** -0.25
+        self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
-        self.limit = bottleneck_limit
-        self.matched = partial(matched_attention, norm=norm) if bottleneck_gain else None
-        self.options = dict(iterations=newton_iterations, inverse=inverse)
         self.query = nn.Linear(dims, dims)
         self.value = nn.Linear(dims, dims)
         self.bottleneck = BottleneckTokens(dims // heads, site.ratio, sampling, bottleneck_size, initial_gamma)
@@ -86,10 +79,10 @@ class SOFTAttention(Attention):
         bottleneck = self.bottleneck(q_map)
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
         few = bottleneck if self.limit is None else self._few(bottleneck, hw, self.limit)
-        if few is bottleneck or self.matched is None:
-            out = self.product(q_heads, few, v_heads, **self.options)
+        if few is bottleneck or not self.gain:
+            out = self.product(q_heads, few, v_heads, self.iterations)
         else:
-            out = self.matched(q_heads, few, v_heads, bottleneck, **self.options)
+            out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
         local = self._convolve(v[:, extra:], hw)
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
@@ -103,9 +96,8 @@ class SOFTAttention(Attention):
             return bottleneck
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
-        tokens = bottleneck.unflatten(2, grid).movedim(4, 2)
-        sides = zip(grid, limited_grid(grid, limit))
-        return resample(tokens, *(pooling_matrix(*side, tokens) for side in sides)).flatten(3).transpose(2, 3)
+        weights = (pooling_matrix(*sides, bottleneck) for sides in zip(grid, limited_grid(grid, limit)))
+        return resample(bottleneck.unflatten(2, grid), *weights).flatten(2, 3)
 
     def _convolve(self, v: Tensor, hw: tuple[int, int]) -> Tensor:
         """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
@@ -142,17 +134,10 @@ class BottleneckTokens(BaseModule):
     """
 
     def __init__(
-        self,
-        embed_dims: int,
-        ratio: int,
-        sampling: str = 'conv',
-        size: Optional[int] = None,
-        initial_gamma: float = 1.0,
+        self, embed_dims: int, ratio: int, sampling: str = 'conv', size: Optional[int] = None, initial_gamma: float = 1
     ) -> None:
         super().__init__(init_cfg=dict(type='Constant', layer='LayerNorm', val=initial_gamma))
         check_choice('sampling', sampling, ('conv', 'avg_pool', 'random', 'biased'))
-        if size is not None and size < 1:
-            raise OptionError(f'bottleneck_size must be at least 1; got {size}')
         self.ratio = ratio
         self.sampling = sampling
         self.size = size
@@ -162,46 +147,39 @@ class BottleneckTokens(BaseModule):
 
     def forward(self, q: Tensor) -> Tensor:
         """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
-        tokens = self._pick(q) if self.sampling in ('random', 'biased') else self._sample(q)
+        grid = self.grid(q.shape[2:])
+        if self.sampling in ('random', 'biased'):
+            tokens = self._pick(to_tokens(q), grid[0] * grid[1])
+        else:
+            windows = self._windows(q, grid)
+            tokens = to_tokens(F.avg_pool2d(windows, self.ratio) if self.conv is None else self.conv(windows))
         return self.act(self.norm(fresh_size_symbol(tokens, 1)))
 
-    def grid(self, hw: Sequence[int]) -> tuple[int, int]:
+    def grid(self, hw: Sequence[int]) -> tuple[Any, Any]:
         """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
-        rows, columns = (self._cover(extent)[0] for extent in hw)
-        return (rows, columns) if self.size is None else (min(rows, self.size), min(columns, self.size))
-
-    def _cover(self, extent: int) -> tuple[int, int]:
-        """Number and stride of windows that reach every token of one side."""
-        windows, stride = (extent - 1) // self.ratio + 1, self.ratio
+        grid: Any = [(side - 1) // self.ratio + 1 for side in hw]
         if self.size is not None:
-            beyond = (windows - 1) * self.ratio
-            stride = max(1, min(stride, beyond // max(self.size - 1, 1)))
-            windows = (beyond + stride - 1) // stride + 1
-        return windows, stride
+            grid = [clamp_size((n - 1) * self.ratio + 1, self.size) if self.size > 1 else 1 for n in grid]
+        return tuple(grid)
 
-    def _sample(self, q: Tensor) -> Tensor:
-        pooled_first = self.size is not None and is_exporting()
-        if pooled_first:  # sampling and pooling are linear: in either order the result is the same
-            q = resample(q, *(self._pooled_windows(extent, q) for extent in q.shape[2:]))
-        else:
-            q = gather_windows(q, self.ratio, *zip(*map(self._cover, q.shape[2:])))
-        tokens = F.avg_pool2d(q, self.ratio) if self.conv is None else self.conv(q)
-        if not pooled_first and self.size is not None and max(tokens.shape[2:]) > self.size:
-            tokens = resample(tokens, *(pooling_matrix(n, min(n, self.size), tokens) for n in tokens.shape[2:]))
-        return to_tokens(tokens)
+    def _windows(self, q: Tensor, grid: tuple[Any, Any]) -> Tensor:
+        """The windows that are sampled, side by side: (G, d, rows · ratio, columns · ratio)."""
+        if self.size is None or (not is_exporting() and grid == tuple(-(-n // self.ratio) for n in q.shape[2:])):
+            return whole_windows(q, self.ratio)
+        weights = (self._pooling(side, n, q) for side, n in zip(q.shape[2:], grid))
+        return resample(q.permute(0, 2, 3, 1), *weights).permute(0, 3, 1, 2)
 
-    def _pooled_windows(self, extent: Size, like: Tensor) -> Tensor:
-        """Weights of shape (n · ratio, extent) that make n windows of one side, each the mean of neighbours.
+    def _pooling(self, side: int, n: Any, like: Tensor) -> Tensor:
+        """Weights (n · ratio, side) that make n windows of one side, each the mean of neighbouring windows.
 
-        An exported graph knows neither the stride nor the number of windows, so both are tensors.
+        Sampling is linear, so this is the mean of their tokens. Their stride is the ratio, or less on a side too short
+        for n windows. It and their number are tensors, as an exported graph knows neither.
         """
         assert self.size is not None
-        beyond = (extent - 1) // self.ratio * self.ratio
-        n = clamp_size(beyond + 1, self.size) if self.size > 1 else 1
-        token, row, k = (torch.arange(count, device=like.device) for count in (extent, n, self.ratio))  # type: ignore[arg-type]
-        beyond = token[-1:] // self.ratio * self.ratio
-        stride = (beyond // max(self.size - 1, 1)).clamp(1, self.ratio)
-        windows = (beyond + stride - 1) // stride + 1
+        token, row, k = (torch.arange(count, device=like.device) for count in (side, n, self.ratio))
+        last = token[-1:] // self.ratio * self.ratio  # where the last window begins, with the published stride
+        stride = (last // max(self.size - 1, 1)).clamp(1, self.ratio)
+        windows = (last + stride - 1) // stride + 1
         start, end = (t[:, None, None] for t in (row * windows // n, ((row + 1) * windows + n - 1) // n))
         # how many of the windows from start to end have their k-th token at this token or before it
         upto = torch.minimum(((token - k[:, None] + stride) // stride - start).clamp(min=0), end - start)
@@ -210,16 +188,11 @@ class BottleneckTokens(BaseModule):
         dtype = torch.promote_types(like.dtype, torch.float32)
         return (share.to(dtype) / (end - start).to(dtype)).flatten(0, 1)
 
-    def _pick(self, q: Tensor) -> Tensor:
-        """The first tokens, or random ones, as many as a convolution would make."""
-        if torch.onnx.is_in_onnx_export() and (self.sampling == 'random' or self.size is not None):
-            raise OptionError(
-                'random bottleneck tokens, or the first of a fixed number, are not exported; take the '
-                "published sampling='conv', or 'avg_pool'"
-            )
-        rows, columns = self.grid(q.shape[-2:])
-        tokens = to_tokens(q)
+    def _pick(self, tokens: Tensor, count: Any) -> Tensor:
+        """The first tokens of (G, n, d), or random ones."""
         if self.sampling == 'biased':
-            return tokens[:, : rows * columns]
+            return tokens[:, :count]
+        if torch.onnx.is_in_onnx_export():
+            raise OptionError("random bottleneck tokens are not exported; take the published sampling='conv'")
         generator = None if self.training else torch.Generator().manual_seed(0)
-        return tokens[:, torch.randperm(tokens.size(1), generator=generator)[: rows * columns].to(q.device)]
+        return tokens[:, torch.randperm(tokens.size(1), generator=generator)[:count].to(tokens.device)]

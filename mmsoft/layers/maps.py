@@ -1,7 +1,5 @@
 """Maps, and the tokens that they consist of: views, padding, windows and resizing."""
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,28 +33,24 @@ def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     return F.pad(x, (0, right, 0, bottom)) if bottom > 0 or right > 0 else x
 
 
-def gather_windows(x: Tensor, size: int, counts: Sequence[int], strides: Sequence[int]) -> Tensor:
-    """Lays windows of maps (B, C, H, W) side by side; windows that reach beyond the map repeat its border.
-
-    Windows have ``size`` k; ``counts`` are their numbers n in a column and m in a row, ``strides`` the rows and columns
-    from one to the next. Returns (B, C, n · k, m · k), the map itself if it consists of these windows.
-    """
+def whole_windows(x: Tensor, size: int) -> Tensor:
+    """Repeats the right and bottom border of maps (B, C, H, W) until ``size`` divides both sides."""
     x = x.permute(0, 2, 3, 1)  # so that rows are copied as a whole
-    for dim, count, stride in zip((1, 2), counts, strides):
-        if is_exporting() or stride != size or count * size != x.size(dim):
-            place = torch.arange(count * size, device=x.device)
-            place = place if stride == size else place // size * stride + place % size
-            x = x.index_select(dim, place.clamp(max=x.size(dim) - 1))
+    for dim in (1, 2):
+        side = x.size(dim)
+        whole = ((side - 1) // size + 1) * size
+        if is_exporting() or whole != side:
+            x = x.index_select(dim, torch.arange(whole, device=x.device).clamp(max=side - 1))
     return x.permute(0, 3, 1, 2)
 
 
 @at_least_float32
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Maps of shape (…, H, W) to (…, H', W') by weights of shape (H', H) and (W', W), in float32 at least.
+    """Maps of shape (…, H, W, C) to (…, H', W', C) by weights of shape (H', H) and (W', W), in float32 at least.
 
     As two small products, resizing and pooling are deterministic on every device and export exactly at any size.
     """
-    return rows @ x @ columns.transpose(-2, -1)
+    return columns @ (rows @ x.flatten(-2)).unflatten(-1, x.shape[-2:])
 
 
 def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
@@ -93,12 +87,5 @@ def resize_pos_embed(pos_embed: Tensor, grid: tuple[int, int], hw: tuple[int, in
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
     rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))
-    resized = _resample_tokens(pos_embed[0, extra:].unflatten(0, grid), rows, columns).unsqueeze(0)
+    resized = resample(pos_embed[:, extra:].unflatten(1, grid), rows, columns).flatten(1, 2)
     return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized
-
-
-@at_least_float32
-def _resample_tokens(image: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """(H, W, C) to (H' · W', C) by weights of shape (H', H) and (W', W): channels stay together, as in tokens."""
-    image = (rows @ image.flatten(1)).unflatten(1, image.shape[1:])
-    return (columns @ image).flatten(0, 1)

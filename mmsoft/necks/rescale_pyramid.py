@@ -9,7 +9,7 @@ from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.layers.embed import is_half_on_cpu
-from mmsoft.layers.maps import gather_windows
+from mmsoft.layers.maps import whole_windows
 from mmsoft.registry import MODELS
 
 
@@ -78,8 +78,7 @@ class MaxPool(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""
-        counts = [(side - 1) // self.stride + 1 for side in x.shape[2:]]
-        return super().forward(gather_windows(x, self.stride, counts, [self.stride] * 2))
+        return super().forward(whole_windows(x, self.stride))
 
 
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:

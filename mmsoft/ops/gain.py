@@ -16,13 +16,14 @@ from .inverse import inverse_product
 from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
 from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 
-# Tokens and columns of the estimate, and steps of their Krylov space. Networks of plain SOFT magnify a wrong scale.
+# Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
+# which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (256, 8, 4)}
 
 
 @at_least_float32
 def matched_attention(
-    q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool = True, iterations: int = 20, inverse: str = 'auto'
+    q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool = True, iterations: int = 20
 ) -> Tensor:
     """SOFT or SOFT-Norm with few bottleneck tokens, times the gain that brings each head next to the one with all.
 
@@ -33,12 +34,11 @@ def matched_attention(
         full (Tensor): The bottleneck tokens in whose place they stand, shape (B, h, M, d).
         norm (bool): :func:`soft_norm_attention` instead of :func:`soft_attention`. Defaults to True.
         iterations (int): Newton–Raphson steps. Defaults to 20.
-        inverse (str): Method of :func:`mmsoft.ops.inverse_product` for the few. Defaults to ``'auto'``.
 
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least. The gain is a constant for gradients.
     """
-    out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations, inverse)
+    out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations)
     estimate = _compiled_gain if is_compiling() else matched_gain
     return out * estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)
 
@@ -66,7 +66,7 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small opera
 class _Projection(NamedTuple):
     """Attention of some heads on an orthonormal basis Q (g, m, r): out = P Q f(T) c with T = Qᵀ A Q."""
 
-    back: Tensor  # P, from the bottleneck tokens to the probe's, shape (g, s, m)
+    back: Tensor  # P, from the bottleneck tokens to the sampled ones, shape (g, s, m)
     basis: Tensor  # (g, m, r)
     matrix: Tensor  # T, (g, r, r)
     columns: Tensor  # c, (g, r, k)
@@ -86,7 +86,7 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
     else:
         alpha = 1.8 / row_sums.amax(2, keepdim=True).square()
     matrix, columns = (torch.cat(one) for one in zip(*((part.matrix, part.columns) for part in parts)))
-    z = inverse_product(matrix, columns, alpha.flatten(0, 1), iterations, 'newton').split(heads)
+    z = inverse_product(matrix, columns, alpha.flatten(0, 1), iterations).split(heads)
     outs = [exact_product(exact_product(part.basis, one).mT, part.back.mT) for part, one in zip(parts, z)]
     return torch.cat(outs).mT.unflatten(0, lead)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import fused
-from .numerics import at_least_float32, exact_product, is_exporting, no_autocast, refuse_transforms
+from .numerics import at_least_float32, exact_product, is_exporting, no_autocast
 
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
 MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is several times as slow, or 0
@@ -34,7 +34,6 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -
     """
     diagonal = 1 + ridge if y is None else None
     if not is_exporting():
-        refuse_transforms()
         return _GaussianKernel.apply(x, x.view_as(x) if y is None else y, diagonal)
     kernel = _kernel(*_centred(x, x if y is None else y))
     if diagonal is None:
@@ -59,7 +58,6 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     """
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
-    refuse_transforms()
     lead = x.shape[:-2]
     grid = lead if len(lead) == 2 else (1, prod(lead))
     x, y, b = (t.reshape(*grid, *t.shape[-2:]) for t in (x, y, b))

@@ -1,9 +1,9 @@
-r"""SOFT's Newton–Raphson inverse, its closed form, and its product with a thin matrix.
+r"""SOFT's inverse: Newton–Raphson steps, and what they would give in a product with a thin matrix.
 
-The iteration acts on each eigenvalue of the symmetric M alone: after T steps it has become the spectral filter
+The iteration acts on each eigenvalue of the symmetric M alone. T steps turn λ into
 :math:`f(\lambda) = (1 - (1 - \alpha\lambda^2)^{2^T}) / \lambda`, which is :math:`1/\lambda` where the iteration has
 converged, and goes to zero with :math:`\lambda` where it has not. Networks need f(M) times thin matrices only: few
-tokens are iterated; for many, f is a polynomial of one resolvent.
+tokens are iterated; for many, f is a polynomial of one resolvent. ``docs/derivations.md`` derives it.
 """
 
 import functools
@@ -16,27 +16,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .numerics import (
-    add_product,
-    at_least_float32,
-    exact_product,
-    is_compiling,
-    is_exporting,
-    no_autocast,
-    refuse_transforms,
-)
+from .numerics import add_product, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
-INVERSE_METHODS = ('auto', 'newton', 'resolvent')
-
-# Up to so many tokens the iteration's few small products cost less than the resolvent's many thin ones.
-_FEW_TOKENS = 96
+_FEW_TOKENS = 96  # up to so many, the iteration's few small products cost less than the resolvent's many thin ones
 _FEW_STEPS = 16  # with fewer, f falls to zero over a width that takes more terms of the resolvent
-# The resolvent's shift c: in the middle of a wide minimum of the error. W's condition is at most 1448 / c.
-_SHIFT = 2.5
-# Terms for a relative error of 3e-6 at most in float32, and of 1e-12 in float64.
-_TERMS = {torch.float32: 28, torch.float64: 64}
-# Matrices up to this size are inverted by their Cholesky factors, larger ones by products of their blocks.
-_BLOCK = 160
+_SHIFT = 2.5  # c, in the middle of a wide minimum of the error; the condition of W is at most 1448 / c
+_TERMS = {torch.float32: 28, torch.float64: 64}  # for a relative error of 3e-6 at most, and of 1e-12
+_BLOCK = 160  # matrices up to this size are inverted by their Cholesky factors, larger ones by products of blocks
 
 
 @at_least_float32
@@ -53,24 +39,12 @@ def newton_inverse(matrix: Tensor, alpha: Tensor, iterations: int = 20) -> Tenso
     return inverse.reshape(shape)
 
 
-def newton_filter(eigenvalues: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    """What ``iterations`` steps make of eigenvalues λ of any shape: ``(1 - (1 - alpha λ²)^(2^iterations)) / λ``, or 0.
-
-    ``alpha`` is broadcastable to the eigenvalues; the result has their shape and dtype.
-    """
-    x = alpha * eigenvalues.square()
-    log = torch.where(x > 0.5, (1 - x).abs().log(), torch.log1p(-x.clamp(max=0.5)))
-    safe = torch.where(eigenvalues == 0, torch.ones_like(eigenvalues), eigenvalues)
-    return torch.where(eigenvalues == 0, eigenvalues, -torch.expm1(2.0**iterations * log) / safe)
-
-
 @at_least_float32
-def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 20, method: str = 'auto') -> Tensor:
+def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
     r"""Newton–Raphson inverse times a thin matrix, :math:`V y`, differentiated as the exact inverse.
 
     The gradient is :math:`\partial y = V G` and :math:`\partial M = -V G (V y)^\top` (2207.03341, Eq. 16, multiplied
-    out). No result depends on the other matrices of the batch, and nothing is read back from the device. Differentiable
-    once, and not by torch.func.
+    out). Up to 96 tokens, fewer than 16 steps and exported graphs iterate; all else approximates f(M) by a resolvent.
 
     Args:
         matrix (Tensor): Symmetric positive semidefinite matrices M of shape (..., m, m).
@@ -78,24 +52,16 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
         alpha (Tensor): Scale of the starting value, broadcastable to (..., 1, 1), at most ``2 / ‖M‖₁²``. Not
             differentiated.
         iterations (int): Number of steps. Defaults to 20.
-        method (str): ``'newton'`` iterates, ``'resolvent'`` approximates, but iterates fewer than 16 steps, ``'auto'``
-            iterates up to 96 tokens. Exported graphs always iterate.
 
     Returns:
         Tensor: Shape (..., m, c), dtype of ``matrix``; NaN where M is not finite. Computed in float32 at least.
-
-    Raises:
-        ValueError: If ``method`` is unknown.
     """
-    if method not in INVERSE_METHODS:
-        raise ValueError(f'unknown inverse method {method!r}; choose one of {", ".join(INVERSE_METHODS)}')
     m, lead = matrix.size(-1), matrix.shape[:-2]
     groups = math.prod(lead)
     alpha = alpha.detach().expand(*lead, 1, 1).reshape(groups, 1, 1)
     matrix, columns = matrix.reshape(groups, m, m), y.reshape(groups, m, y.size(-1))
     if not is_exporting():
-        refuse_transforms()
-        return _InverseProduct.apply(matrix, columns, alpha, iterations, method).reshape(y.shape)
+        return _InverseProduct.apply(matrix, columns, alpha, iterations).reshape(y.shape)
     fixed = matrix.detach()
     inverse = newton_inverse(fixed, alpha, iterations)
     out = exact_product(inverse, columns)
@@ -105,16 +71,16 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
 
 
 class _InverseProduct(torch.autograd.Function):
-    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1); its factors serve both passes.
+    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1); both passes use the same factors.
 
     Under ``torch.compile`` each pass is one operator, which returns no factors.
     """
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
-        ctx.compiled, ctx.options = is_compiling(), (iterations, method)
-        factors = (matrix, alpha) if ctx.compiled else _factorize(matrix, alpha, *ctx.options)
-        out = newton_product(matrix, y, alpha, *ctx.options) if ctx.compiled else _multiply(factors, y, iterations)
+    def forward(ctx: Any, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int) -> Tensor:
+        ctx.compiled, ctx.iterations = is_compiling(), iterations
+        factors = (matrix, alpha) if ctx.compiled else _factorize(matrix, alpha, iterations)
+        out = compiled_product(matrix, alpha, y, iterations) if ctx.compiled else _multiply(factors, y, iterations)
         ctx.save_for_backward(out, *factors)
         return out
 
@@ -124,26 +90,26 @@ class _InverseProduct(torch.autograd.Function):
         out, *factors = ctx.saved_tensors
         with no_autocast(grad.device.type):
             if ctx.compiled:
-                dy = newton_product(factors[0], grad, factors[1], *ctx.options)
+                dy = compiled_product(factors[0], factors[1], grad, ctx.iterations)
             else:
-                dy = _multiply(factors, grad, ctx.options[0])
+                dy = _multiply(factors, grad, ctx.iterations)
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        return dmatrix, dy, None, None, None
+        return dmatrix, dy, None, None
 
 
-def newton_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int, method: str) -> Tensor:
-    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1), without gradients."""
-    return _multiply(_factorize(matrix, alpha, iterations, method), y, iterations).contiguous()
+def compiled_product(matrix: Tensor, alpha: Tensor, y: Tensor, iterations: int) -> Tensor:
+    """f(M) y in one go, for compiled graphs, of (g, m, m), (g, 1, 1) and (g, m, c)."""
+    return _multiply(_factorize(matrix, alpha, iterations), y, iterations).contiguous()
 
 
 if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take minutes for tens of small products
-    newton_product = torch.library.custom_op('mmsoft::newton_product', newton_product, mutates_args=())
-    newton_product.register_fake(lambda matrix, y, *_: y.new_empty(y.shape))  # type: ignore[attr-defined]
+    compiled_product = torch.library.custom_op('mmsoft::inverse_product', compiled_product, mutates_args=())
+    compiled_product.register_fake(lambda matrix, alpha, y, iterations: y.new_empty(y.shape))  # type: ignore[attr-defined]
 
 
-def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> tuple[Tensor, ...]:
+def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, ...]:
     """The inverse (g, m, m) itself, or what the resolvent's route needs. Shapes alone decide, so no device is asked."""
-    if method == 'newton' or (method == 'auto' and matrix.size(-1) <= _FEW_TOKENS) or iterations < _FEW_STEPS:
+    if matrix.size(-1) <= _FEW_TOKENS or iterations < _FEW_STEPS:
         return (newton_inverse(matrix, alpha, iterations),)
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
@@ -156,7 +122,12 @@ def _factorize(matrix: Tensor, alpha: Tensor, iterations: int, method: str) -> t
     left, right = torch.cat([axis, w, -mean * ones], 2), torch.cat([w, axis, ones], 2)
     shifted = add_product(rest, left, right.transpose(1, 2), alpha=-1).mul_(scale)
     shifted.diagonal(dim1=1, dim2=2).add_(_SHIFT)
-    return (invert_(shifted), axis, scale, *_border(matrix, sums, alpha, iterations))
+    # At αλ² = 2, where f falls to 0, the iteration takes away all of 1/λ. As α ≤ 2 / ‖M‖₁², λ must then be every row's
+    # sum. Its vector is constant, or any vector if M is diagonal.
+    border = (alpha * sums.amin(1, keepdim=True).square() - 1).clamp(min=0).pow(2.0**iterations)
+    beside = sums - matrix.diagonal(dim1=1, dim2=2).unsqueeze(-1)
+    diagonal = beside.amax(1, keepdim=True) <= 8 * torch.finfo(matrix.dtype).eps
+    return invert_(shifted), axis, scale, border, diagonal
 
 
 def _multiply(factors: Sequence[Tensor], y: Tensor, iterations: int) -> Tensor:
@@ -228,13 +199,3 @@ def _reflection(vector: Tensor) -> Tensor:
 def _reflect(x: Tensor, axis: Tensor) -> Tensor:
     """``H x``."""
     return torch.addcmul(x, axis, (axis * x).sum(1, keepdim=True), value=-1)
-
-
-def _border(matrix: Tensor, sums: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """How much of 1/λ the iteration takes away at αλ² = 2, where f falls to 0, and whether M is diagonal: (g, 1, 1).
-
-    As α ≤ 2 / ‖M‖₁², λ must be every row's sum. Its vector is constant, or any vector if M is diagonal.
-    """
-    border = (alpha * sums.amin(1, keepdim=True).square() - 1).clamp(min=0).pow(2.0**iterations)
-    beside = sums - matrix.diagonal(dim1=1, dim2=2).unsqueeze(-1)
-    return border, beside.amax(1, keepdim=True) <= 8 * torch.finfo(matrix.dtype).eps

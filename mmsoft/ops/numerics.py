@@ -128,14 +128,6 @@ for _function in (_rounds_float32, _dynamo_exports):  # their names must begin w
     _function._dynamo_marked_constant = True  # type: ignore[union-attr]
 
 
-def refuse_transforms() -> None:
-    """Raises NotImplementedError within torch.func.grad, vmap, jacrev and the like."""
-    if not is_tracing() and torch._C._are_functorch_transforms_active():
-        raise NotImplementedError(
-            "SOFT's operators do not support torch.func (grad, vmap, jacrev, ...); use torch.autograd.grad"
-        )
-
-
 def clamp_size(size: Size, maximum: int = 2**31) -> Size:
     """``min(size, maximum)``, which an exported graph computes anew for each input.
 

@@ -1,4 +1,4 @@
-"""SOFT's attention: Pᵀ · inv(A) · P · v with a Gaussian kernel, of which P is never held."""
+"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, of which P is never held: functions of tensors."""
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ RIDGE = 0.01
 
 
 @at_least_float32
-def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, inverse: str = 'auto') -> Tensor:
+def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
     r"""SOFT, :math:`P^\top \, (A + 0.01 I)^{-1} P \, v` (2110.11945, Eq. 9, with the published code's ridge).
 
     Args:
@@ -20,7 +20,6 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
         bottleneck (Tensor): Bottleneck tokens, shape (B, h, m, d).
         v (Tensor): Values, shape (B, h, n, c).
         iterations (int): Newton–Raphson steps. Defaults to 20.
-        inverse (str): Method of :func:`mmsoft.ops.inverse_product`. Defaults to ``'auto'``: by the number of tokens.
 
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
@@ -28,14 +27,12 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
     matrix = gaussian_kernel(bottleneck, ridge=RIDGE)
     alpha = soft_alpha(matrix.detach(), RIDGE)
     y = gaussian_product(bottleneck, q, v)
-    z = inverse_product(matrix, y, alpha, iterations, inverse)
+    z = inverse_product(matrix, y, alpha, iterations)
     return gaussian_product(q, bottleneck, z)
 
 
 @at_least_float32
-def soft_norm_attention(
-    q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, inverse: str = 'auto'
-) -> Tensor:
+def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
     r"""SOFT-Norm, :math:`P^\top D^{-\frac12} A^{-1} D^{-\frac12} P \, v` with D the row sums of A (2207.03341, Eq. 25).
 
     Arguments and result are those of :func:`soft_attention`.
@@ -45,14 +42,8 @@ def soft_norm_attention(
     scale = row_sums.rsqrt()
     y = scale * gaussian_product(bottleneck, q, v)
     alpha = soft_norm_alpha(kernel.detach(), row_sums.detach())
-    z = scale * inverse_product(kernel, y, alpha, iterations, inverse)
+    z = scale * inverse_product(kernel, y, alpha, iterations)
     return gaussian_product(q, bottleneck, z)
-
-
-@at_least_float32
-def gaussian_attention(q: Tensor, v: Tensor) -> Tensor:
-    r"""What SOFT approximates: :math:`S v` with :math:`S_{ij} = \exp(-\frac12 \|q_i - q_j\|^2)` (2110.11945, Eq. 4)."""
-    return gaussian_product(q, q, v)
 
 
 def soft_alpha(matrix: Tensor, ridge: float = 0.0) -> Tensor:

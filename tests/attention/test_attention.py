@@ -223,7 +223,7 @@ def test_one_file_is_enough():
     [
         (dict(type='LinearAttention'), "no attention 'LinearAttention'; choose one of CosFormerAttention, Effic"),
         (dict(type='SOFTAttention', magic=1), "SOFTAttention: .*unexpected keyword argument 'magic'"),
-        (dict(type='SOFTAttention', inverse='magic'), 'inverse must be one of'),
+        (dict(type='SOFTAttention', sampling='magic'), 'sampling must be one of'),
         (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
         ([dict()] * 4, 'there is no attention None'),
         (dict(type='SOFT'), "there is no attention 'SOFT'"),

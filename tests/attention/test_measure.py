@@ -38,7 +38,7 @@ def test_share_of_soft_is_that_of_attention_beside_the_convolution():
     q, v = attention.query(x) * attention.scale, attention.value(x)
     q_map = q.transpose(1, 2).unflatten(2, hw)
     tokens = attention.bottleneck(q_map)
-    out = attention.product(q[:, None], tokens[:, None], v[:, None], **attention.options).squeeze(1)
+    out = attention.product(q[:, None], tokens[:, None], v[:, None], attention.iterations).squeeze(1)
     local = nn.functional.conv2d(
         v.transpose(1, 2).unflatten(2, hw), attention.conv.weight.expand(16, -1, -1, -1), padding=4, groups=16
     )

@@ -3,14 +3,13 @@ import pytest
 import torch
 from oracles import error, shape_id, tokens, value_and_grads
 
-from mmsoft.ops import gaussian_kernel, inverse_product, newton_filter, newton_inverse
+from mmsoft.ops import gaussian_kernel, inverse_product, newton_inverse
 from mmsoft.ops.soft import soft_alpha
 
 # batch, heads, m, c
 SHAPES = [(1, 1, 1, 1), (1, 1, 2, 3), (3, 2, 9, 4), (1, 11, 16, 32), (2, 1, 65, 8)]
 # spread of the tokens: identical, nearly identical, as in a network, far apart
 SPREADS = [0.0, 0.1, 1.0, 3.0]
-every_method = pytest.mark.parametrize('method', ['newton', 'resolvent'])
 
 
 def problem(shape, spread=1.0, ridge=0.01, dtype=torch.float64):
@@ -26,8 +25,8 @@ def by_newton(alpha, iterations=20):
     return lambda matrix, y: dense.newton_inverse(matrix, alpha.to(matrix), iterations) @ y
 
 
-def by(method, alpha, iterations=20):
-    return lambda matrix, y: inverse_product(matrix, y, alpha.to(matrix), iterations, method)
+def by(alpha, iterations=20):
+    return lambda matrix, y: inverse_product(matrix, y, alpha.to(matrix), iterations)
 
 
 @pytest.mark.parametrize('iterations', [1, 5, 20])
@@ -35,7 +34,7 @@ def by(method, alpha, iterations=20):
 def test_iteration_equals_its_closed_form(spread, iterations):
     matrix, _, alpha = problem((2, 3, 12, 1), spread)
     eigenvalues, vectors = torch.linalg.eigh(matrix)
-    gain = newton_filter(eigenvalues, alpha.squeeze(-1), iterations)
+    gain = (1 - (1 - alpha.squeeze(-1) * eigenvalues**2) ** (2**iterations)) / eigenvalues
     want = newton_inverse(matrix, alpha, iterations)
     torch.testing.assert_close(vectors * gain.unsqueeze(-2) @ vectors.mT, want, rtol=1e-7, atol=1e-9)
 
@@ -50,23 +49,12 @@ def test_iteration_reaches_the_pseudoinverse_of_a_singular_matrix():
     torch.testing.assert_close(newton_inverse(ones, torch.tensor(1 / 64.0)), torch.linalg.pinv(ones))
 
 
-@pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=shape_id)
-def test_filter_at_its_limits(dtype):
-    eigenvalues = torch.tensor([0.0, 1e-30, 1e-4, 1.0, 2**0.5], dtype=dtype)
-    gain = newton_filter(eigenvalues, torch.tensor(1.0, dtype=dtype))
-    assert gain.dtype == dtype and gain.isfinite().all()
-    assert gain[0] == 0 and gain[1] < 1e-20
-    assert gain[2] == pytest.approx((1 - (1 - 1e-8) ** 2**20) / 1e-4, rel=1e-3)
-    assert gain[3] == 1
-
-
-@every_method
 @pytest.mark.parametrize('spread', SPREADS)
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
 def test_product_equals_iteration_in_value_and_gradients(shape, spread, method):
     matrix, y, alpha = problem(shape, spread)
     want = value_and_grads(by_newton(alpha), matrix, y)
-    assert max(error(value_and_grads(by(method, alpha), matrix, y), want)) < 1e-6
+    assert max(error(value_and_grads(by(alpha), matrix, y), want)) < 1e-6
 
 
 @pytest.mark.parametrize('spread', [0.3, 1.0, 3.0])
@@ -75,96 +63,78 @@ def test_automatic_choice_at_every_size(m, spread):
     """It depends on the number of tokens, and on whether a backward pass will follow."""
     matrix, y, alpha = problem((1, 2, m, 8), spread)
     value, *grads = value_and_grads(by_newton(alpha), matrix, y)
-    assert max(error(value_and_grads(by('auto', alpha), matrix, y), (value, *grads))) < 1e-5
+    assert max(error(value_and_grads(by(alpha), matrix, y), (value, *grads))) < 1e-5
     with torch.no_grad():
-        assert max(error([by('auto', alpha)(matrix, y)], [value])) < 1e-5
+        assert max(error([by(alpha)(matrix, y)], [value])) < 1e-5
 
 
-@every_method
 @pytest.mark.parametrize('iterations', [1, 2, 5, 10])
 @pytest.mark.parametrize('shape', [(1, 1, 1, 1), (3, 2, 9, 4)], ids=shape_id)
 def test_any_number_of_iterations(shape, iterations, method):
     for spread in SPREADS:
         matrix, y, alpha = problem(shape, spread)
         want = value_and_grads(by_newton(alpha, iterations), matrix, y)
-        assert max(error(value_and_grads(by(method, alpha, iterations), matrix, y), want)) < 1e-6
+        assert max(error(value_and_grads(by(alpha, iterations), matrix, y), want)) < 1e-6
 
 
-@every_method
 @pytest.mark.parametrize('spread', SPREADS)
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
 def test_float32_product_is_within_the_iterations_noise(shape, spread, method):
     matrix, y, alpha = problem(shape, spread)
     want = value_and_grads(by_newton(alpha), matrix, y)
     noise = error(value_and_grads(by_newton(alpha), matrix, y, dtype=torch.float32), want)
-    got = error(value_and_grads(by(method, alpha), matrix, y, dtype=torch.float32), want)
+    got = error(value_and_grads(by(alpha), matrix, y, dtype=torch.float32), want)
     assert all(e < 4 * n + 1e-4 for e, n in zip(got, noise))
 
 
-@every_method
 @pytest.mark.parametrize('ridge', [0.0, 1e-7, 1e-4])
 def test_ill_conditioned_matrix_stays_bounded(ridge, method):
     matrix, y, alpha = problem((1, 2, 48, 8), spread=0.3, ridge=ridge)
     want = by_newton(alpha)(matrix, y)
     noise = error([by_newton(alpha)(matrix.float(), y.float()).double()], [want])[0]
-    got = by(method, alpha)(matrix.float(), y.float())
+    got = by(alpha)(matrix.float(), y.float())
     assert error([got.double()], [want])[0] < 4 * noise + 1e-3
 
 
-@every_method
 def test_matrix_of_ones(method):
     matrix, y = torch.ones(1, 2, 16, 16), torch.randn(1, 2, 16, 4)
     alpha = torch.full((1, 2, 1, 1), 1 / 256.0)
-    torch.testing.assert_close(
-        inverse_product(matrix, y, alpha, method=method), torch.linalg.pinv(matrix) @ y, rtol=1e-3, atol=1e-4
-    )
+    torch.testing.assert_close(inverse_product(matrix, y, alpha), torch.linalg.pinv(matrix) @ y, rtol=1e-3, atol=1e-4)
 
 
-@every_method
 def test_scale_at_the_border_of_convergence(method):
     """SOFT-Norm on a single bottleneck token starts at αλ² = 2, where the iteration falls to zero and stays there."""
     one = torch.ones(2, 1, 1)
-    assert (inverse_product(one, one, torch.full((2, 1, 1), 2.0), method=method) == 0).all()
+    assert (inverse_product(one, one, torch.full((2, 1, 1), 2.0)) == 0).all()
 
 
-@every_method
 def test_converged_and_unconverged_matrices_in_one_batch(method):
     spreads = (0.0, 1.0, 0.2, 3.0, 0.1)
     problems = [problem((1, 2, 16, 4), spread) for spread in spreads]
     matrix, y, alpha = (torch.cat(parts) for parts in zip(*problems))
-    together = value_and_grads(by(method, alpha), matrix, y)
+    together = value_and_grads(by(alpha), matrix, y)
     assert max(error(together, value_and_grads(by_newton(alpha), matrix, y))) < 1e-6
     for i, (one_matrix, one_y, one_alpha) in enumerate(problems):
-        torch.testing.assert_close(
-            by(method, one_alpha)(one_matrix, one_y), together[0][i : i + 1], rtol=1e-7, atol=1e-9
-        )
+        torch.testing.assert_close(by(one_alpha)(one_matrix, one_y), together[0][i : i + 1], rtol=1e-7, atol=1e-9)
 
 
-@every_method
 def test_non_contiguous_inputs(method):
     matrix, y, alpha = problem((3, 2, 9, 4))
     matrix, y = matrix.transpose(0, 1).contiguous().transpose(0, 1), y.mT.contiguous().mT
     want = value_and_grads(by_newton(alpha), matrix, y)
-    assert max(error(value_and_grads(by(method, alpha), matrix, y), want)) < 1e-9
+    assert max(error(value_and_grads(by(alpha), matrix, y), want)) < 1e-9
 
 
-@every_method
 def test_one_scale_for_all_matrices(method):
     matrix, y, alpha = problem((3, 2, 9, 4))
     scale = alpha.amin().view(1, 1, 1, 1)
-    torch.testing.assert_close(by(method, scale)(matrix, y), by_newton(scale)(matrix, y), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(by(scale)(matrix, y), by_newton(scale)(matrix, y), rtol=1e-7, atol=1e-9)
 
 
-@every_method
 @pytest.mark.parametrize('shape', [(1, 1, 1, 1), (1, 2, 4, 3), (2, 1, 6, 2)], ids=shape_id)
 def test_gradcheck_where_converged(shape, method):
     matrix, y, alpha = problem(shape, spread=2.0)
     half = (0.5 * matrix).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda h, y: inverse_product(h + h.mT, y, alpha, 20, method), (half, y.requires_grad_()), fast_mode=True
+        lambda h, y: inverse_product(h + h.mT, y, alpha), (half, y.requires_grad_()), fast_mode=True
     )
-
-
-def test_unknown_method():
-    with pytest.raises(ValueError, match='auto, newton, resolvent'):
-        inverse_product(*problem((1, 1, 2, 1)), method='magic')

@@ -88,20 +88,18 @@ def test_inverse_of_positive_matrices(m):
     torch.testing.assert_close(invert_(matrix.clone()) @ matrix, torch.eye(m).double().expand(2, m, m))
 
 
-@pytest.mark.parametrize('method', ['newton', 'resolvent'])
 @pytest.mark.parametrize('m', [1, 40, 300])
 def test_nan_stays_in_its_image(m, method):
     matrix, y, alpha = torch.eye(m).repeat(2, 1, 1, 1), torch.ones(2, 1, m, 4), torch.ones(2, 1, 1, 1)
     matrix[0, 0, m // 2, m // 2] = math.nan
-    out = inverse_product(matrix, y, alpha, method=method)
+    out = inverse_product(matrix, y, alpha)
     assert out[0].isnan().all() and out[1].isfinite().all()
 
 
-@pytest.mark.parametrize('method', ['newton', 'resolvent'])
 @pytest.mark.parametrize('images, m, c', [(0, 5, 4), (0, 300, 4), (2, 1, 7), (2, 5, 9)])
 def test_empty_batches_and_wide_columns(images, m, c, method):
     matrix, y = torch.eye(m).repeat(images, 3, 1, 1).requires_grad_(), torch.ones(images, 3, m, c)
-    out = inverse_product(matrix, y, torch.ones(images, 3, 1, 1), method=method)
+    out = inverse_product(matrix, y, torch.ones(images, 3, 1, 1))
     out.sum().backward()
     assert out.shape == y.shape and matrix.grad.shape == matrix.shape
     torch.testing.assert_close(out, y, rtol=1e-5, atol=1e-5)
@@ -141,7 +139,6 @@ class Storages(TorchDispatchMode):
         return sum(size for reference, size in self.made.values() if not reference.expired())
 
 
-@pytest.mark.parametrize('method', ['newton', 'resolvent'])
 def test_checkpointing_frees_the_factorization(method):
     m, c = 200, 4
     matrix = torch.eye(m).repeat(1, 2, 1, 1).requires_grad_()
@@ -152,7 +149,7 @@ def test_checkpointing_frees_the_factorization(method):
         ('checkpoint', lambda f, *args: checkpoint(f, *args, use_reentrant=False)),
     ):
         with Storages(matrix, y, alpha) as storages:
-            out = run(lambda matrix, y: inverse_product(matrix, y, alpha, method=method), matrix, y)
+            out = run(lambda matrix, y: inverse_product(matrix, y, alpha), matrix, y)
         alive[name] = storages.alive()
         grads[name] = torch.autograd.grad(out.square().sum(), (matrix, y))
     size = out.numel() * out.element_size()
@@ -186,12 +183,12 @@ class Cost(TorchDispatchMode):
         return out
 
 
-def costs(method: str, m: int):
+def costs(m: int):
     """Of one head, forward and backward, on a device that cannot be asked for a value."""
     matrix = torch.empty(1, m, m, device='meta', requires_grad=True)
     y, alpha = (torch.empty(1, *shape, device='meta') for shape in ((m, 32), (1, 1)))
     with Cost() as forward:
-        out = inverse_product(matrix, y, alpha, method=method)
+        out = inverse_product(matrix, y, alpha)
     grad = torch.empty_like(out)
     with Cost() as backward:
         out.backward(grad)
@@ -201,7 +198,7 @@ def costs(method: str, m: int):
 @pytest.mark.skipif(not hasattr(torch, 'export'), reason='torch 2.0 lacks operators for tensors without memory')
 def test_a_device_is_never_waited_for_and_does_a_25th_of_the_iterations_work():
     """Meta tensors hold no values: whatever reads one, to branch or to index, raises."""
-    forward, backward = costs('auto', 1050)
+    forward, backward = costs(1050)
     iteration = 20 * 2 * 2 * 1050**3
     assert forward.flops < iteration / 25 and backward.flops < iteration / 40
     assert forward.launches < 400 and backward.launches < 200

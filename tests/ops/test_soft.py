@@ -6,7 +6,7 @@ import torch
 from devices import every_setting, settings
 from oracles import error, shape_id, tokens, value_and_grads
 
-from mmsoft.ops import gaussian_attention, gaussian_kernel, soft_attention, soft_norm_attention
+from mmsoft.ops import gaussian_kernel, soft_attention, soft_norm_attention
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 
 # batch, heads, n, m, d
@@ -24,7 +24,6 @@ ATTENTIONS = {
     'soft_norm': (soft_norm_attention, dense.soft_norm_attention),
 }
 every_attention = pytest.mark.parametrize('attention, oracle', ATTENTIONS.values(), ids=ATTENTIONS)
-every_method = pytest.mark.parametrize('method', ['newton', 'resolvent'])
 
 
 def inputs(shape, spread=1.0):
@@ -36,12 +35,11 @@ def inputs(shape, spread=1.0):
     )
 
 
-@every_method
 @every_attention
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
 def test_equals_dense_in_value_and_gradients(shape, attention, oracle, method):
     case = inputs(shape)
-    got = value_and_grads(lambda *args: attention(*args, inverse=method), *case)
+    got = value_and_grads(attention, *case)
     assert max(error(got, value_and_grads(oracle, *case))) < 1e-6
 
 
@@ -79,9 +77,9 @@ def test_every_device_and_arithmetic_gives_float32(setting, attention, oracle):
 @every_attention
 def test_arguments_by_keyword(attention, oracle):
     q, bottleneck, v = inputs((1, 2, 20, 6, 8))
-    assert list(inspect.signature(attention).parameters) == ['q', 'bottleneck', 'v', 'iterations', 'inverse']
+    assert list(inspect.signature(attention).parameters) == ['q', 'bottleneck', 'v', 'iterations']
     with torch.autocast('cpu', torch.bfloat16):
-        out = attention(v=v.float(), bottleneck=bottleneck.bfloat16(), q=q.half(), iterations=20, inverse='newton')
+        out = attention(v=v.float(), bottleneck=bottleneck.bfloat16(), q=q.half(), iterations=20)
     assert out.dtype == torch.float16
     assert error([out.double()], [oracle(q, bottleneck, v)])[0] < 0.02
     with pytest.raises(TypeError, match="'q'"):
@@ -103,7 +101,6 @@ def test_values_wider_than_queries(attention, oracle):
     torch.testing.assert_close(attention(q, bottleneck, v), oracle(q, bottleneck, v))
 
 
-@every_method
 @every_attention
 @pytest.mark.parametrize('spread', [0.0, 1e-4, 0.1])
 def test_blank_and_nearly_blank_images(spread, attention, oracle, method):
@@ -111,34 +108,31 @@ def test_blank_and_nearly_blank_images(spread, attention, oracle, method):
     case = inputs((2, 2, 49, 9, 32), spread)
     want = value_and_grads(oracle, *case)
     noise = error(value_and_grads(oracle, *case, dtype=torch.float32)[:1], want[:1])[0]
-    got = value_and_grads(lambda *args: attention(*args, inverse=method), *case, dtype=torch.float32)
+    got = value_and_grads(attention, *case, dtype=torch.float32)
     assert all(t.isfinite().all() for t in got)
     assert error(got[:1], want[:1])[0] < 4 * noise + 1e-3
 
 
-@every_method
 @pytest.mark.parametrize('m', [1, 4])
 def test_soft_norm_of_orthogonal_tokens_is_zero_as_published(m, method):
     """Where A is the identity (one bottleneck token, or distant ones) the iteration starts at αλ² = 2 and yields 0."""
     bottleneck = 100 * torch.eye(m, 4).expand(1, 1, m, 4)
     q, v = bottleneck[:, :, :1] + 0.1 * torch.randn(1, 1, 20, 4), torch.randn(1, 1, 20, 4)
     assert (dense.soft_norm_attention(q, bottleneck, v) == 0).all()
-    assert (soft_norm_attention(q, bottleneck, v, inverse=method) == 0).all()
+    assert (soft_norm_attention(q, bottleneck, v) == 0).all()
 
 
-@every_method
 def test_soft_norm_of_a_single_bottleneck_token_is_zero_as_published(method):
     case = inputs((2, 3, 20, 1, 8))
-    torch.testing.assert_close(soft_norm_attention(*case, inverse=method), torch.zeros_like(case[0]), rtol=0, atol=1e-6)
+    torch.testing.assert_close(soft_norm_attention(*case), torch.zeros_like(case[0]), rtol=0, atol=1e-6)
 
 
 @every_attention
-@every_method
 def test_an_image_does_not_depend_on_its_companions(method, attention, oracle):
     images = [inputs((1, 3, 40, 16, 8), spread) for spread in (0.0, 0.1, 0.5, 1.0, 3.0)]
-    together = attention(*(torch.cat(parts) for parts in zip(*images)), inverse=method)
+    together = attention(*(torch.cat(parts) for parts in zip(*images)))
     for i, image in enumerate(images):
-        torch.testing.assert_close(together[i : i + 1], attention(*image, inverse=method), rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(together[i : i + 1], attention(*image), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize('spread', [0.0, 0.1, 0.5, 1.0, 3.0, 30.0])
@@ -152,12 +146,11 @@ def test_starting_scales_are_the_published_ones(shape, spread):
     torch.testing.assert_close(got.flatten(), torch.stack([dense.soft_norm_alpha(image) for image in want]))
 
 
-@every_method
 @every_attention
 @pytest.mark.parametrize('shape', [(1, 1, 5, 1, 3), (2, 1, 6, 4, 3), (1, 2, 2, 5, 4)], ids=shape_id)
 def test_gradcheck_where_converged(shape, attention, oracle, method):
     case = [t.requires_grad_() for t in inputs(shape, spread=2.0)]
-    assert torch.autograd.gradcheck(lambda *args: attention(*args, inverse=method), case, fast_mode=True)
+    assert torch.autograd.gradcheck(attention, case, fast_mode=True)
 
 
 @every_attention
@@ -190,14 +183,8 @@ def test_no_images(attention, oracle):
 @pytest.mark.parametrize('m', [9, 30])
 def test_what_is_not_a_number_stays_so(m, attention, oracle):
     q, bottleneck, v = (t.float() for t in inputs((2, 1, 40, m, 8)))
-    want = attention(q, bottleneck, v, inverse='newton')[1]
+    want = attention(q, bottleneck, v)[1]
     q[0, 0, 3, 2] = float('nan')
-    got = attention(q, bottleneck, v, inverse='newton')
+    got = attention(q, bottleneck, v)
     assert got[0].isnan().all()
     torch.testing.assert_close(got[1], want)
-
-
-def test_gaussian_attention_is_exact():
-    q, _, v = inputs((2, 3, 50, 1, 8))
-    want = value_and_grads(lambda q, v: dense.gaussian_product(q, q, v), q, v)
-    assert max(error(value_and_grads(gaussian_attention, q, v), want)) < 1e-12
