@@ -41,7 +41,13 @@ def parsed(name):
 def detection_batch(model):
     from mmdet.testing import demo_mm_inputs
 
-    return demo_mm_inputs(2, [(3, SIDE, SIDE)] * 2, num_items=[2, 3], num_classes=6, with_mask=True)
+    panoptic = hasattr(model, 'panoptic_head')
+    masks = panoptic or hasattr(model, 'roi_head') or model.with_mask
+    batch = demo_mm_inputs(2, [(3, SIDE, SIDE)] * 2, [2, 3], num_classes=6, with_mask=masks, with_semantic=panoptic)
+    for sample in batch['data_samples']:
+        if panoptic:
+            sample.gt_sem_seg.sem_seg = 78 + sample.gt_sem_seg.sem_seg % 6  # stuff is from 80 on
+    return batch
 
 
 def segmentation_batch(model):
@@ -62,7 +68,12 @@ def classification_batch(model):
 
 def check_detections(model, sample):
     found = sample.pred_instances
-    assert len(found) == 4
+    if getattr(model, 'panoptic_head', None):
+        assert len(found) <= 4  # the best four may be stuff
+        if model.test_cfg.panoptic_on:
+            assert sample.pred_panoptic_seg.sem_seg.shape == (1, SIDE, SIDE)
+    else:
+        assert len(found) == 4
     assert found.bboxes.shape == (len(found), 4) and torch.isfinite(found.bboxes).all()
     assert ((found.scores >= 0) & (found.scores <= 1)).all()
     if getattr(model, 'with_mask', False):
@@ -92,10 +103,15 @@ def small(cfg):
     if 'size' in cfg.model.data_preprocessor:
         cfg.model.data_preprocessor.size = (SIDE, SIDE)
     for part in dicts(cfg.model.get('test_cfg')):
-        if 'max_per_img' in part:
-            part['max_per_img'] = 4
+        for key in {'max_per_img', 'max_per_image'} & set(part):
+            part[key] = 4
         if 'score_thr' in part:
             part['score_thr'] = 0.0
+    for part in dicts(cfg.model):
+        if part.get('type') == 'BatchFixedSizePad':
+            part.update(size=(SIDE, SIDE))
+        if 'num_points' in part and 'oversample_ratio' in part:  # of a mask, to compare
+            part.update(num_points=64)
     return cfg.model
 
 
@@ -157,11 +173,15 @@ def narrow(model):
     def quarter(value):
         if isinstance(value, (list, tuple)):
             return [quarter(one) for one in value]
-        return value // 4 if value >= 32 else value
+        return value // 4 if value and value >= 32 else value
 
     def change(part):
+        if 'num_queries' in part:  # no more than a small image has places
+            part['num_queries'] = 8
         for key, value in part.items():
-            if key.endswith(('channels', 'channel', 'embed_dims')) and not isinstance(value, str):
+            if key.endswith(('channels', 'channel', 'embed_dims', 'num_feats', 'num_groups')) and not isinstance(
+                value, str
+            ):
                 part[key] = quarter(value)
         return part
 
@@ -174,6 +194,12 @@ def narrow(model):
         backbone['arch']['depths'] = [1] * len(backbone['arch']['depths'])
     elif backbone.get('out_type') == 'cls_token' and 'arch' in backbone:
         backbone['arch']['depth'] = 2
+    if model['type'] == 'DINO':  # mmdet's is 256 wide
+        necks = model['neck'] if isinstance(model['neck'], list) else [model['neck']]
+        for neck in necks:
+            neck['in_channels'] = quarter(neck['in_channels'])
+        coders = {key: dict(model[key], num_layers=2) for key in ('encoder', 'decoder')}
+        return ConfigDict(model, backbone=map_dicts(backbone, change), neck=necks, num_queries=8, **coders)
     return ConfigDict(map_dicts(model, change))
 
 

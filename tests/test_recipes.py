@@ -8,13 +8,17 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 
-from mmsoft.utils.config import type_name
+from mmsoft.utils.config import datasets, type_name
 
 CONFIGS = Path(__file__).parent.parent / 'configs'
 RECIPES = yaml.safe_load((Path(__file__).parent / 'data/recipes.yml').read_text())['configs']
 # Of each transform, what makes a difference. A transform that is not here is one too many.
 TRANSFORMS = dict(
+    CachedMixUp=('img_scale', 'ratio_range'),
+    CachedMosaic=('img_scale',),
     CenterCrop=('crop_size',),
+    FilterAnnotations=(),
+    Pad=('size',),
     PhotoMetricDistortion=(),
     RandAugment=('policies', 'num_policies', 'magnitude_level', 'total_level', 'magnitude_std'),
     RandomChoice=('transforms',),
@@ -26,8 +30,9 @@ TRANSFORMS = dict(
     RandomResizedCrop=('scale', 'interpolation'),
     Resize=('scale',),
     ResizeEdge=('scale', 'edge', 'interpolation'),
+    YOLOXHSVRandomAug=(),
 )
-IO = ('LoadImageFromFile', 'LoadAnnotations', 'PackInputs', 'PackDetInputs', 'PackSegInputs')
+IO = ('LoadImageFromFile', 'LoadAnnotations', 'LoadPanopticAnnotations', 'PackInputs', 'PackDetInputs', 'PackSegInputs')
 
 
 def words(key, value):
@@ -57,15 +62,18 @@ def pipeline(transforms):
 
 def schedule(cfg):
     """Warm-up and what follows it, which together take all of the training."""
-    warm_up, *after = cfg.param_scheduler
-    assert warm_up.type == 'LinearLR' and warm_up.start_factor <= 1e-3
-    unit = 'epochs' if warm_up.by_epoch else 'iterations'
+    schedulers = cfg.param_scheduler if isinstance(cfg.param_scheduler, list) else [cfg.param_scheduler]
+    warm_up = schedulers[0] if schedulers[0].type == 'LinearLR' else None
+    after = schedulers[1:] if warm_up else schedulers
     length, last = (
         (cfg.train_cfg.max_iters, 'iterations')
         if 'max_iters' in cfg.train_cfg
         else (cfg.train_cfg.max_epochs, 'epochs')
     )
-    found = {'length': f'{length} {last}', 'warm-up': f'{warm_up.end} {unit}'}
+    found = {'length': f'{length} {last}', 'warm-up': 'none'}
+    if warm_up:
+        assert warm_up.start_factor <= 1e-3
+        found['warm-up'] = f'{warm_up.end} {"epochs" if warm_up.by_epoch else "iterations"}'
     if not after:
         return dict(found, schedule='constant')
     (decay,) = after
@@ -73,15 +81,19 @@ def schedule(cfg):
     if decay.type == 'MultiStepLR':
         after = f'{dict([(0.1, "tenth")])[decay.gamma]} after {", ".join(map(str, decay.milestones))}'
     else:
-        assert decay.begin == warm_up.end and decay.by_epoch == warm_up.by_epoch and 'T_max' not in decay
+        follows = decay.begin == warm_up.end and decay.by_epoch == warm_up.by_epoch and 'T_max' not in decay
+        assert follows or decay.begin + decay.T_max == decay.end
         name = {'CosineAnnealingLR': 'cosine', 'PolyLR': f'polynomial {decay.get("power")}'}[decay.type]
         after = f'{name} to {decay.eta_min:f}'.rstrip('0') if decay.eta_min else f'{name} to 0.0'
+        after += '' if follows else f', from {decay.begin}'
     return dict(found, schedule=after)
 
 
 def recipe(cfg):
     """What recipes.yml says of a config, read off the config."""
     optimizer, backbone, loader = cfg.optim_wrapper.optimizer, cfg.model.backbone, cfg.train_dataloader
+    paramwise = cfg.optim_wrapper.get('paramwise_cfg', {})
+    trained, tested = (dict(datasets(cfg)).popitem()[1] for cfg in (Config(dict(train_dataloader=loader)), cfg))
     assert tuple(optimizer.get('betas', (0.9, 0.999))) == (0.9, 0.999)
     assert cfg.auto_scale_lr.base_batch_size % loader.batch_size == 0
     assert cfg.test_dataloader.dataset.pipeline == cfg.val_dataloader.dataset.pipeline
@@ -91,10 +103,13 @@ def recipe(cfg):
         'weight decay': optimizer.weight_decay,
         'clipping': (cfg.optim_wrapper.get('clip_grad') or {}).get('max_norm'),
         'batch': cfg.auto_scale_lr.base_batch_size,
+        'layer decay': paramwise.get('layer_decay_rate'),
+        'rate of the backbone': paramwise.get('custom_keys', {}).get('backbone', {}).get('lr_mult'),
         **schedule(cfg),
+        'repeated': loader.dataset.get('times'),
         'sampler': ' '.join(str(loader.sampler[key]) for key in ('type', 'num_repeats') if key in loader.sampler),
-        'augmentation': pipeline(loader.dataset.pipeline),
-        'test': pipeline(cfg.test_dataloader.dataset.pipeline),
+        'augmentation': pipeline(trained.pipeline),
+        'test': pipeline(tested.pipeline),
         'drop path': backbone.get('drop_path_rate'),
         'average': next((1 - hook.momentum for hook in cfg.get('custom_hooks', []) if hook.type == 'EMAHook'), None),
     }

@@ -70,8 +70,11 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
         cfg[name] = with_counts(cfg[name], count)
-    if 'size' in cfg.model.get('data_preprocessor', {}):
-        cfg.model.data_preprocessor.size = (192, 192)
+    preprocessor = cfg.model.get('data_preprocessor', {})
+    if 'size' in preprocessor:
+        preprocessor.size = (192, 192)
+    if 'batch_augments' in preprocessor:  # of detectors, which pad or resize to large images
+        preprocessor.batch_augments = None
     _shorten(cfg, length)
     return cfg
 
@@ -88,8 +91,16 @@ def _pipeline(split: str, masks: Optional[bool] = None) -> list:
 
 
 def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
-    """The same model, or a part of it, for another number of classes."""
-    return map_dicts(model, lambda part: dict(part, num_classes=count) if 'num_classes' in part else part)
+    """The same model, or a part of it, for another number of classes, all of them things."""
+    counts = dict(num_classes=count, num_things_classes=count, num_stuff_classes=0)
+
+    def change(part: dict[str, Any]) -> dict[str, Any]:
+        weights = part.get('loss_cls', {}).get('class_weight')
+        if 'num_things_classes' in part and weights:  # of Mask2Former's classes, and of none
+            part['loss_cls']['class_weight'] = [1.0] * count + weights[-1:]
+        return {key: counts.get(key, value) for key, value in part.items()}
+
+    return map_dicts(model, change)
 
 
 def _shorten(cfg: Config, length: Optional[int]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from mmsoft.datasets.demo import on_shapes, retarget, with_counts
@@ -21,6 +21,10 @@ CONFIGS = [
     'atss_soft_small_3x',
     'gfl_soft_small_3x',
     'sparse_rcnn_soft_small_3x',
+    'dino_soft_small_1x',
+    'mask2former_soft_small_50e',
+    'rtmdet_soft_small_100e',
+    'mask_rcnn_soft_small_lsj_100e',
     'retinanet_sima_cvt_13_1x',
     'mask_rcnn_sima_xcit_small_12_p16_3x',
     'upernet_soft_small_160k',
@@ -135,6 +139,17 @@ def test_a_config_for_the_shapes_stays_as_it_is(load):
     for _, dataset in datasets(cfg):
         dataset.data_root = 'data/shapes/'
     assert on_shapes(cfg) and retarget(cfg) is cfg
+
+
+def test_mask2former_learns_things_alone_from_small_images(load, root):
+    cfg = retarget(load('mask2former_soft_small_50e'), root=root)
+    for head in (cfg.model.panoptic_head, cfg.model.panoptic_fusion_head):
+        assert (head.num_things_classes, head.num_stuff_classes) == (len(CLASSES), 0)
+    assert cfg.model.panoptic_head.loss_cls.class_weight == [1.0] * len(CLASSES) + [0.1]
+    init_default_scope('mmdet')
+    batch = next(iter(Runner.build_dataloader(cfg.train_dataloader, seed=0)))
+    images = MODELS.build(cfg.model.data_preprocessor)(batch, training=True)['inputs']
+    assert max(images.shape[2:]) <= 320
 
 
 def test_all_heads_get_the_number_of_classes():

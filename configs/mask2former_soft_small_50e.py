@@ -1,0 +1,7 @@
+"""Mask2Former for instances with SOFT-Norm-Small on COCO, 50 epochs, by its recipe. The paper does not train it.
+
+tools/dist_train.sh configs/mask2former_soft_small_50e.py 8
+"""
+
+_base_ = ['mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py', '_base_/soft.py']
+model = dict(backbone=dict(_delete_=True, **_base_.soft_small), panoptic_head=dict(in_channels=_base_.soft_channels))

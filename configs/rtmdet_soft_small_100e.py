@@ -1,0 +1,17 @@
+"""RTMDet with SOFT-Norm-Small on COCO, 640x640, 100 epochs, by RTMDet's recipe for transformers.
+
+The paper does not train it.
+
+    tools/dist_train.sh configs/rtmdet_soft_small_100e.py 4
+"""
+
+_base_ = 'mmdet::rtmdet/rtmdet_l_swin_b_4xb32-100e_coco.py'
+init_cfg = dict(type='Pretrained', checkpoint='checkpoints/soft_norm_small.pth')
+backbone = dict(type='mmsoft.SOFT', arch='small', attention_norm=True, out_indices=(1, 2, 3), init_cfg=init_cfg)
+model = dict(backbone=dict(_delete_=True, **backbone), neck=dict(in_channels=[128, 320, 512]))
+auto_scale_lr = dict(base_batch_size=128)  # the base's, 16, is that of another schedule
+# As in _base_/reliable.py, which a base with hooks cannot stand beside.
+custom_imports = dict(imports=['mmsoft.checkpoint.safe_loading'])
+runner_type = 'mmsoft.Runner'
+reliable_hooks = [dict(type='mmsoft.WholeCheckpointsHook'), dict(type='mmsoft.FiniteTrainingHook')]
+custom_hooks = [*reliable_hooks, *_base_.custom_hooks]
