@@ -73,6 +73,8 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     preprocessor = cfg.model.get('data_preprocessor', {})
     if 'size' in preprocessor:
         preprocessor.size = (192, 192)
+    if 'num_queries' in cfg.model:  # no more than a small image has places
+        cfg.model.num_queries = min(cfg.model.num_queries, 300)
     if 'batch_augments' in preprocessor:  # of detectors, which pad or resize to large images
         preprocessor.batch_augments = None
     _shorten(cfg, length)

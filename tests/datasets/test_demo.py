@@ -152,6 +152,13 @@ def test_mask2former_learns_things_alone_from_small_images(load, root):
     assert max(images.shape[2:]) <= 320
 
 
+def test_dino_chooses_its_queries_from_no_more_places_than_an_image_has(load, root):
+    cfg = retarget(load('dino_soft_small_1x'), root=root)
+    init_default_scope('mmdet')
+    _, rows, columns = next(iter(Runner.build_dataloader(cfg.train_dataloader, seed=0)))['inputs'][0].shape
+    assert cfg.model.num_queries <= sum(-(-rows // stride) * -(-columns // stride) for stride in (8, 16, 32, 64))
+
+
 def test_all_heads_get_the_number_of_classes():
     model = dict(rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=80), dict(num_classes=80)]))
     assert with_counts(model, 8) == dict(
