@@ -2,8 +2,7 @@
 
 from .amp import BFloat16OptimWrapper
 from .attention_share import AttentionShareHook, WithoutAttentionHook
-from .checkpoints import WholeCheckpointsHook, latest_checkpoint
-from .finite import FiniteTrainingHook
+from .checkpoints import FiniteTrainingHook, WholeCheckpointsHook, latest_checkpoint
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .loops import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 

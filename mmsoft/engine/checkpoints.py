@@ -1,22 +1,27 @@
-"""Checkpoints that are whole files or none, and the newest of them."""
+"""Checkpoints that are whole files of finite weights or none, and the newest of them."""
 
 import re
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import torch
+from mmengine.dist import all_reduce
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 from mmengine.utils import apply_to
+from torch import Tensor
 
 from mmsoft.registry import HOOKS
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
+REMEDY = (
+    'continue from the last checkpoint with a lower learning rate, with clip_grad in optim_wrapper or without '
+    '--amp, and look at the images and their annotations'
+)
 
 
 @register_backend(BACKEND)
@@ -40,8 +45,8 @@ class WholeFiles(LocalBackend):
                 file.write(obj)
         except OSError as error:
             raise UsageError(
-                f'{filepath} cannot be written ({error.strerror or error}); earlier checkpoints are '
-                'whole: make room, and continue by the same command with --resume.'
+                f'{filepath} cannot be written ({error.strerror}); earlier checkpoints are whole: make room, and '
+                'continue by the same command with --resume.'
             ) from error
         while self.outdated:
             path = Path(self.outdated.pop())
@@ -63,15 +68,12 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     """
     record = Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '-')
-    if last.parent == Path('.') or not last.parent.is_dir():  # the run was moved, or has not saved
-        last = Path(work_dir, last.name)
-
-    def numbered(folder: Union[str, Path]) -> list[tuple[bool, int, str]]:
-        named = ((re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in Path(folder).glob('*.pth'))
-        return [(last.stem.startswith(match[1] or '-'), int(match[2]), str(path)) for match, path in named if match]
-
-    found = numbered(work_dir) or numbered(last.parent)
-    return max(found)[2] if found else None
+    for folder in (Path(work_dir), *([last.parent] if last.parent != Path('.') else [])):
+        named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in folder.glob('*.pth')]
+        found = [(last.stem.startswith(match[1] or '-'), int(match[2]), str(path)) for match, path in named if match]
+        if found:
+            return max(found)[2]
+    return None
 
 
 @HOOKS.register_module()
@@ -92,19 +94,45 @@ class WholeCheckpointsHook(Hook):
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Writes logged values as tensors and numbers, so that ``torch.load(weights_only=True)`` reads the file."""
+        """Leaves out the history of logged values, so that ``torch.load(weights_only=True)`` reads the file."""
         hub = checkpoint['message_hub']
-        hub['log_scalars'] = {
-            name: dict(values=[torch.from_numpy(array) for array in buffer.data], max_length=buffer.max_length)
-            for name, buffer in hub['log_scalars'].items()
-        }
+        hub['log_scalars'] = {}
         hub['runtime_info'] = apply_to(
-            hub['runtime_info'], lambda value: isinstance(value, np.generic), lambda value: value.item()
+            hub['runtime_info'], lambda value: isinstance(value, np.generic), np.generic.item
         )
 
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Makes mmengine's history of these values, which it would otherwise start again."""
-        for name, logged in checkpoint.get('message_hub', {}).get('log_scalars', {}).items():
-            if isinstance(logged, dict):
-                values = [tensor.cpu().numpy() for tensor in logged['values']]
-                checkpoint['message_hub']['log_scalars'][name] = HistoryBuffer(*values, logged['max_length'])
+
+@HOOKS.register_module()
+class FiniteTrainingHook(Hook):
+    """Ends training with the first loss that is NaN or infinite, and writes no checkpoint of weights that are."""
+
+    priority = 'HIGH'
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Optional[dict] = None
+    ) -> None:
+        """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
+
+        Raises:
+            UsageError: In all processes, if it is not finite in one; says which part of it, when and for which images.
+        """
+        losses = {name: torch.as_tensor(value) for name, value in (outputs or {}).items() if 'loss' in name}
+        wrong_anywhere = torch.tensor(not losses.get('loss', torch.zeros(())).isfinite().all(), dtype=torch.int32)
+        all_reduce(wrong_anywhere, 'max')
+        if wrong_anywhere:
+            wrong = [f'{name} is {value.item()}' for name, value in losses.items() if not value.isfinite().all()]
+            samples = data_batch.get('data_samples') if isinstance(data_batch, dict) else None
+            images = [str(getattr(sample, 'img_path', '?')) for sample in samples or ()]
+            where = f'on {", ".join(images)}' if wrong else 'in another process'
+            raise UsageError(
+                f'{", ".join(wrong) or "The loss is not finite"} in iteration {runner.iter + 1}, {where}; {REMEDY}.'
+            )
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Looks at the weights; UsageError if some are not finite."""
+        for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
+            if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
+                raise UsageError(
+                    f'{name} contains NaN or infinity after iteration {runner.iter + 1}, and no checkpoint is written '
+                    f'of it; {REMEDY}.'
+                )

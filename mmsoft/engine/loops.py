@@ -7,19 +7,117 @@ computes reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The nu
 must stay. Gradients that are being accumulated over several iterations are not kept.
 """
 
-import logging
-from itertools import chain, repeat
+import random
+from collections.abc import Iterator
+from itertools import chain, count, islice, repeat
 from typing import Any, Optional, Union
 
-from mmengine.dist import broadcast_object_list, get_rank
-from mmengine.logging import print_log
+import numpy as np
+import torch
+from mmengine.dist import broadcast_object_list, get_dist_info, get_rank
+from mmengine.registry import DATA_SAMPLERS, DATASETS
 from mmengine.runner import BaseLoop, loops
 from mmengine.runner import Runner as MMRunner
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from mmsoft.registry import LOOPS, RUNNERS
+from mmsoft.utils import UsageError
 
-from .samples import OF_ITERATION, NamedSamples, NumberedBatches, set_random_states
+Key = tuple[int, ...]
+"""What random states follow from: the seed, whether they are a sample's (1) or an iteration's (0), and numbers."""
+
+
+def set_random_states(*key: int) -> None:
+    """Sets the states of ``random``, NumPy and PyTorch, on all devices, to what follows from non-negative numbers."""
+    python, numpy, low, high = map(int, np.random.SeedSequence(key).generate_state(4))
+    random.seed(python)
+    np.random.seed(numpy)
+    torch.manual_seed(high << 32 | low)
+
+
+class BrokenSample(UsageError):
+    """A sample cannot be loaded; the message is the sentence, or a data loader worker's trace that ends in it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.rsplit(f'{type(self).__name__}: ', 1)[-1].strip())
+
+
+class NamedSamples(Dataset):
+    """A data set that names a sample which cannot be loaded; all other attributes are those of the data set inside.
+
+    Args:
+        dataset (dict or Dataset): The data set inside, or its config.
+    """
+
+    def __init__(self, dataset: Union[dict, Dataset]) -> None:
+        vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):  # pickle asks before there is a data set
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.dataset, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
+
+    def __getitem__(self, index: Union[int, tuple[Key, int]]) -> Any:
+        """Loads a sample, given as its index, or as the key of its random states and its index.
+
+        Raises:
+            BrokenSample: If it cannot be loaded; says which it is, and what to do.
+        """
+        if isinstance(index, tuple):
+            key, index = index
+            set_random_states(*key)
+        try:
+            return self.dataset[index]
+        except Exception as error:  # whatever a pipeline makes of what it finds
+            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+            info = self.dataset.get_data_info(index) if hasattr(self.dataset, 'get_data_info') else {}
+            name = info.get('img_path') or f'Sample {index} of {type(self.dataset).__name__}'
+            raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
+
+
+class NumberedBatches:
+    """A batch sampler whose samples come with the keys of their random states.
+
+    A key has the number of the iteration and the sample's place among those of all processes. It depends neither on the
+    number of workers nor on that of processes.
+
+    Args:
+        sampler (Sampler): Where the indices of samples come from.
+        batch_size (int): Samples in a batch.
+        batches (dict): Config of the batch sampler inside.
+        endless (bool): Whether to go on after its end, with the sampler's next epoch.
+
+    Attributes:
+        seed: First number of all keys.
+        first: Number of the first iteration.
+        trained: How many batches to leave out in front.
+    """
+
+    def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
+        self.sampler, self.batch_size, self.endless = sampler, batch_size, endless
+        self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
+        self.seed = self.first = self.trained = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[tuple[Key, int]]]:
+        rank, world_size = get_dist_info()
+        for iteration, batch in zip(count(self.first), islice(self._batches(), self.trained, None)):
+            yield [((self.seed, 1, iteration, place * world_size + rank), index) for place, index in enumerate(batch)]
+
+    def _batches(self) -> Iterator[list[int]]:
+        yield from self.batches
+        for epoch in count(1) if self.endless else ():
+            if hasattr(self.sampler, 'set_epoch'):
+                self.sampler.set_epoch(epoch)
+            yield from self.batches
 
 
 class _Resumable:
@@ -28,8 +126,6 @@ class _Resumable:
     @staticmethod
     def build(runner: MMRunner, config: dict, endless: bool) -> DataLoader:
         """The loader of a config, with its samples in :class:`NumberedBatches`."""
-        if not isinstance(config, dict):
-            raise TypeError(f"mmsoft's training loops need train_dataloader as a dict; got {type(config).__name__}")
         config = dict(config)
         batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
         config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=endless)
@@ -39,15 +135,14 @@ class _Resumable:
         """Trains, from where the checkpoint ended if there is one."""
         seed = [self.runner.seed]  # after resuming, the checkpoint's
         broadcast_object_list(seed)
-        self.key = (*seed, OF_ITERATION, get_rank())
         self.batches: NumberedBatches = self.dataloader.batch_sampler
         self.batches.seed = self.batches.sampler.seed = seed[0]
-        self.batches.first, self.batches.trained = self.iter, self._trained()
+        self.batches.first, self.batches.trained = self.iter, self.trained()
         return super().run()
 
     def run_iter(self, *args) -> None:
         """Trains on a batch."""
-        set_random_states(*self.key, self.iter)
+        set_random_states(self.batches.seed, 0, get_rank(), self.iter)
         super().run_iter(*args)
 
 
@@ -77,18 +172,10 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
         """Trains on a batch."""
         super().run_iter(idx + self.batches.trained, data_batch)
 
-    def _trained(self) -> int:
-        whole = len(self.dataloader)
-        trained = self.iter - self.epoch * whole
-        if 0 <= trained <= whole:
-            return trained
-        print_log(
-            f'An epoch has {whole} iterations, and had another number of them before the interruption; the '
-            'interrupted epoch starts again.',
-            'current',
-            logging.WARNING,
-        )
-        return 0
+    def trained(self) -> int:
+        """Batches of this epoch that are trained; none if an epoch has another number of them than before."""
+        trained = self.iter - self.epoch * len(self.dataloader)
+        return trained if 0 <= trained <= len(self.dataloader) else 0
 
 
 @LOOPS.register_module()
@@ -97,35 +184,34 @@ class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
 
     def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
         loader = self.build(runner, dataloader, endless=True)
-        super().__init__(runner, _Resumed(loader), **kwargs)  # which starts no workers before we know where to begin
+        super().__init__(runner, _Batches(loader, 0), **kwargs)  # starts no workers before we know where to begin
         self.dataloader = loader
 
     def run(self) -> Any:
         """Trains, from where the checkpoint ended if there is one."""
-        self.dataloader_iterator = _Resumed(self.dataloader, self.iter)
-        self.fast_forward_on_resume = False  # in onedl-mmengine, where True leaves the trained batches in
+        self.dataloader_iterator = _Batches(self.dataloader, self.iter)
         return super().run()
 
-    def _trained(self) -> int:
+    def trained(self) -> int:
+        """Batches that are trained."""
         return self.iter
 
 
-class _Resumed:
-    """A loader behind Nones for trained batches: mmengine draws and drops as many, onedl-mmengine skips them."""
+class _Batches:
+    """A loader's batches behind Nones for trained ones: mmengine draws and drops as many, onedl-mmengine skips them."""
 
-    def __init__(self, loader: DataLoader, trained: int = 0) -> None:
+    def __init__(self, loader: DataLoader, trained: int) -> None:
         self.dataset = loader.dataset
         self.batches = chain(repeat(None, trained), loader)
 
-    def __iter__(self) -> '_Resumed':
-        return self
+    def __iter__(self) -> Iterator:
+        return self.batches
 
     def __next__(self) -> Any:
         return next(self.batches)
 
     def skip_iter(self, number: int) -> None:
-        for _ in range(number):
-            next(self)
+        self.batches = islice(self.batches, number, None)
 
 
 @RUNNERS.register_module()

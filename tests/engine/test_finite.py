@@ -62,5 +62,5 @@ def test_all_processes_end(tmp_path):
     found = dict(said.get(timeout=60) for _ in processes)
     for process in processes:
         process.join()
-    assert found[0].startswith('The loss of another process is not finite in iteration 42;')
+    assert found[0].startswith('The loss is not finite in iteration 42, in another process;')
     assert found[1].startswith('loss is nan in iteration 42, on a.jpg')
