@@ -132,8 +132,7 @@ class Pool(nn.AdaptiveAvgPool2d):
     def forward(self, x: Tensor) -> Tensor:
         """Maps of shape (B, C, H, W) to (B, C, \\*output_size)."""
         size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * 2
-        weights = (pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size))
-        return resample(x.permute(0, 2, 3, 1), *weights).permute(0, 3, 1, 2)
+        return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
 
 
 def write(

@@ -97,7 +97,7 @@ class SOFTAttention(Attention):
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
         weights = (pooling_matrix(*sides, bottleneck) for sides in zip(grid, limited_grid(grid, limit)))
-        return resample(bottleneck.unflatten(2, grid), *weights).flatten(2, 3)
+        return resample(bottleneck.mT.unflatten(3, grid), *weights).flatten(3).mT
 
     def _convolve(self, v: Tensor, hw: tuple[int, int]) -> Tensor:
         """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
@@ -167,7 +167,7 @@ class BottleneckTokens(BaseModule):
         if self.size is None or (not is_exporting() and grid == tuple(-(-n // self.ratio) for n in q.shape[2:])):
             return whole_windows(q, self.ratio)
         weights = (self._pooling(side, n, q) for side, n in zip(q.shape[2:], grid))
-        return resample(q.permute(0, 2, 3, 1), *weights).permute(0, 3, 1, 2)
+        return resample(q, *weights)
 
     def _pooling(self, side: int, n: Any, like: Tensor) -> Tensor:
         """Weights (n · ratio, side) that make n windows of one side, each the mean of neighbouring windows.

@@ -46,11 +46,17 @@ def whole_windows(x: Tensor, size: int) -> Tensor:
 
 @at_least_float32
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Maps of shape (…, H, W, C) to (…, H', W', C) by weights of shape (H', H) and (W', W), in float32 at least.
+    """Maps of shape (…, H, W) to (…, H', W') by weights of shape (H', H) and (W', W), in float32 at least.
 
     As two small products, resizing and pooling are deterministic on every device and export exactly at any size.
     """
-    return columns @ (rows @ x.flatten(-2)).unflatten(-1, x.shape[-2:])
+    return rows @ x @ columns.transpose(-2, -1)
+
+
+@at_least_float32
+def resample_tokens(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The same of a map (H, W, C), whose channels stay together, to tokens (H' · W', C)."""
+    return (columns @ (rows @ x.flatten(1)).unflatten(1, x.shape[1:])).flatten(0, 1)
 
 
 def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
@@ -87,5 +93,5 @@ def resize_pos_embed(pos_embed: Tensor, grid: tuple[int, int], hw: tuple[int, in
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
     rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))
-    resized = resample(pos_embed[:, extra:].unflatten(1, grid), rows, columns).flatten(1, 2)
+    resized = resample_tokens(pos_embed[0, extra:].unflatten(0, grid), rows, columns).unsqueeze(0)
     return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized
