@@ -63,9 +63,10 @@ figures: setup
 gpu: setup
 	$(PY) -m benchmarks.gpu $(ARGS)
 
-# In an environment of its own: the site is made from pages and source, and needs no torch.
+# The site is built in an environment of its own, from pages and source; the tutorials run in that of the package.
 DOCS := .venv-docs/bin
-docs: .venv-docs/stamp
+TUTORIALS := $(patsubst docs/tutorials/%.ipynb,work_dirs/tutorials/pages/%.md,$(wildcard docs/tutorials/*.ipynb))
+docs: .venv-docs/stamp $(TUTORIALS)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --strict $(ARGS)
 	@echo "The site is in site/index.html."
 
@@ -73,3 +74,6 @@ docs: .venv-docs/stamp
 	$(or $(PYTHON),python3) -m venv .venv-docs
 	$(DOCS)/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+work_dirs/tutorials/pages/%.md: docs/tutorials/%.ipynb | setup
+	$(PY) docs/generate/notebook.py $< $@

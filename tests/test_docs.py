@@ -1,5 +1,6 @@
 """Checks that the pages are right: their examples run, their configs train as they say, their links lead somewhere."""
 
+import json
 import os
 import re
 import runpy
@@ -24,6 +25,7 @@ from mmsoft.registry import MODELS
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / 'docs/design.md').read_text()
 CLI = runpy.run_path(str(ROOT / 'docs/generate/cli.py'))
+TUTORIALS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
 PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
 
 
@@ -35,7 +37,7 @@ def blocks(language):
             yield page, number, needs, code
 
 
-# What examples with libraries that setup keeps apart lead to.
+# What examples lead to whose libraries only some stacks have.
 RESULTS = dict(
     transformers='[tuple(m.shape[1:]) for m in maps] == [(128, 8, 8), (320, 4, 4), (512, 2, 2)]',
     segmentation_models_pytorch='scores.shape == (1, 3, 64, 64)',
@@ -76,6 +78,14 @@ def test_programs_run(code):
         finally:
             for name in set(MODELS.module_dict) - before:
                 MODELS.module_dict.pop(name)
+
+
+@pytest.mark.parametrize('path', TUTORIALS, ids=lambda path: path.stem)
+def test_tutorials_are_on_the_site_and_have_no_outputs(path):
+    """`make docs` runs them; what they print belongs to the site."""
+    assert f'tutorials/{path.stem}.md' in (ROOT / 'mkdocs.yml').read_text()
+    code = [cell for cell in json.loads(path.read_text())['cells'] if cell['cell_type'] == 'code']
+    assert code and not any(cell['outputs'] or cell['execution_count'] for cell in code)
 
 
 # The highest learning rate of each config on a page, as the page states it.

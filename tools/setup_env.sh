@@ -198,7 +198,7 @@ install_mmcv() {
 
 # The extras of pyproject.toml, and the OpenMMLab libraries by the names that the stack has for them.
 install_libraries() {
-    local extras=(runtime tools timm export benchmarks tests lint)
+    local extras=(runtime tools timm export benchmarks notebooks tests lint)
     pip_install $(requirements "${extras[@]}") $HOSTS ftfy regex
 }
 

@@ -1,6 +1,6 @@
 """What mkdocs needs besides the pages in docs/: pages from the repository's root, links to its files, docstrings checked.
 
-README.md, CONTRIBUTING.md and CHANGELOG.md become pages. A link from a page to a file outside docs/, such as a config,
+README.md, CONTRIBUTING.md and CHANGELOG.md become pages, and so do the tutorials that have been run. A link from a page to a file outside docs/, such as a config,
 leads to a copy of that file in the site.
 """
 
@@ -13,6 +13,7 @@ import griffe
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / 'work_dirs/tutorials/pages'
 PAGES = {'README.md': 'index.md', 'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changelog.md'}
 LINK = re.compile(r'(\]\()([^)\s#:]+)')
 API = dict(
@@ -43,6 +44,8 @@ def for_site(text: str, page: str, files: Files, config) -> str:
         target = normpath(join(dirname(page), match[2]))
         if target in PAGES:
             new = PAGES[target]
+        elif target.startswith('docs/tutorials/') and not page.startswith('docs/tutorials/'):
+            new = target[len('docs/') :].replace('.ipynb', '.md')
         elif target.startswith('docs/'):
             new = target[len('docs/') :]
         elif (ROOT / target).is_file():
@@ -63,6 +66,13 @@ def on_files(files: Files, config) -> Files:
         if source == 'README.md':
             citing = text[text.index('## Citation') : text.index('License:')].replace('## Citation', '# Citing')
             files.append(File.generated(config, 'citing.md', content=citing))
+    for path in sorted(TUTORIALS.glob('*')):  # as docs/generate/notebook.py left them
+        page = f'tutorials/{path.name}'
+        if path.suffix == '.md':
+            text = f'{path.read_text()}\n[This page as a notebook]({path.stem}.ipynb)\n'
+            files.append(File.generated(config, page, content=for_site(text, f'docs/{page}', files, config)))
+        else:
+            files.append(File.generated(config, page, abs_src_path=str(path)))
     for name, (title, *modules) in API.items():
         text = f'# {title}\n' + ''.join(f'\n::: {module}\n' for module in modules if has_module(module))
         files.append(File.generated(config, f'api/{name}.md', content=text))
