@@ -95,7 +95,6 @@ def sample(folder, count):
             wrapper.visit(visitor)
             found += [(wrapper.module, *one) for one in visitor.found.values()]
     chosen = sorted(found, key=lambda one: one[1]['name'])[:count]
-    print(f'{folder}: {len(chosen)} of {len(found)} mutants', file=sys.stderr)
     return [(key, module.deep_replace(node, mutated).code) for module, key, node, mutated in chosen]
 
 
@@ -181,42 +180,53 @@ def run(key, source, options):
     return dict(key, **(json.loads(said) if said else dict(killer='no end', seconds=options.limit + 60)))
 
 
+def read(path):
+    """Results by the names of the mutants, the latest of each."""
+    lines = path.read_text().splitlines() if path.exists() else ()
+    return {one['name']: one for one in map(json.loads, lines)}
+
+
+def table(results):
+    yield '| folder | mutants | found | score |\n| --- | --- | --- | --- |'
+    for folder in [*SAMPLE, '']:
+        found = [bool(one['killer']) for one in results if one['file'].startswith(f'mmsoft/{folder}')]
+        if found:
+            yield f'| {folder or "all"} | {len(found)} | {sum(found)} | {sum(found) / len(found):.0%} |'
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('folders', nargs='*', choices=[*SAMPLE, []], help='folders of mmsoft/; all by default')
+    parser.add_argument('folders', nargs='*', help=f'of {", ".join(SAMPLE)}; all by default')
     parser.add_argument('--out', type=Path, default=ROOT / 'work_dirs/mutants.jsonl')
     parser.add_argument('--tests', type=Path, default=ROOT / 'tests', help='the folder of tests')
     parser.add_argument('--markers', default='not slow', help="pytest's -m")
     parser.add_argument('--limit', type=int, default=60, help='CPU seconds, after which a mutant has survived')
-    parser.add_argument('--only', help='a file of results: its survivors again')
-    parser.add_argument('--list', action='store_true', help='show the sample and run nothing')
+    parser.add_argument('--survivors', action='store_true', help='run those again that survived')
     options = parser.parse_args()
-    options.tests = options.tests.resolve()
-    chosen = [one for folder in options.folders or SAMPLE for one in sample(folder, SAMPLE[folder])]
+    options.tests, options.out = options.tests.resolve(), options.out.resolve()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = (
-        {one['name'] for one in map(json.loads, options.out.read_text().splitlines())} if options.out.exists() else ()
-    )
-    only = {one['name'] for one in map(json.loads, open(options.only)) if not one['killer']} if options.only else None
-    todo = [
-        (key, source) for key, source in chosen if key['name'] not in done and (only is None or key['name'] in only)
-    ]
-    if options.list:
-        return print(*(f'{key["file"]}:{key["row"]} {key["old"]!r} -> {key["new"]!r}' for key, _ in chosen), sep='\n')
+    chosen = [one for folder in options.folders or SAMPLE for one in sample(folder, SAMPLE[folder])]
+    done = read(options.out)
+    if options.survivors:
+        chosen = [one for one in chosen if one[0]['name'] in done]
+        done = {name: one for name, one in done.items() if one['killer']}
     os.environ.update(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT))
     sys.path[:0] = [str(ROOT)]
     for library in LIBRARIES.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
-    for key, source in todo:
-        result = run(key, source, options)
-        with open(options.out, 'a') as file:
-            file.write(json.dumps(result) + '\n')
-        print(
-            f'{result["killer"] or "SURVIVED"} ({result["seconds"]} s): {key["file"]}:{key["row"]} '
-            f'{key["old"]!r} -> {key["new"]!r}',
-            flush=True,
-        )
+    for key, source in chosen:
+        if key['name'] not in done:
+            result = run(key, source, options)
+            with open(options.out, 'a') as file:
+                file.write(json.dumps(result) + '\n')
+            print(
+                result['killer'] or 'SURVIVED',
+                '%(file)s:%(row)s %(old)r -> %(new)r, %(seconds)s s' % result,
+                flush=True,
+            )
+    results = read(options.out)
+    print(*table([results[key['name']] for key, _ in chosen]), sep='\n')
 
 
 if __name__ == '__main__':
