@@ -58,7 +58,6 @@ def measure(cfg: Config, shape: Optional[tuple[int, int]] = None, flops: bool = 
     """Counts a config's model, for images of ``shape`` (H, W) or of the size that papers count at."""
     init_default_scope(cfg.default_scope)
     model = revert_sync_batchnorm(MODELS.build(without_pretrained(cfg).model))
-    model.init_weights()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if not flops:
         return Size(parameters)

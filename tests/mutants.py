@@ -24,7 +24,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation import mutators
 
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLE = dict(ops=90, attention=70, backbones=60, necks=10, checkpoint=50, engine=40)
+SAMPLE = dict(ops=70, attention=55, backbones=60, necks=10, checkpoint=60, engine=50)
 # The tests that can reach a folder, besides its own, nearest first.
 REACH = dict(
     ops='attention backbones',
@@ -200,7 +200,7 @@ def main():
     parser.add_argument('--out', type=Path, default=ROOT / 'work_dirs/mutants.jsonl')
     parser.add_argument('--tests', type=Path, default=ROOT / 'tests', help='the folder of tests')
     parser.add_argument('--markers', default='not slow', help="pytest's -m")
-    parser.add_argument('--limit', type=int, default=60, help='CPU seconds, after which a mutant has survived')
+    parser.add_argument('--limit', type=int, default=15, help='CPU seconds, after which a mutant has survived')
     parser.add_argument('--survivors', action='store_true', help='run those again that survived')
     options = parser.parse_args()
     options.tests, options.out = options.tests.resolve(), options.out.resolve()
