@@ -220,11 +220,8 @@ def main():
             result = run(key, source, options)
             with open(options.out, 'a') as file:
                 file.write(json.dumps(result) + '\n')
-            print(
-                result['killer'] or 'SURVIVED',
-                '%(file)s:%(row)s %(old)r -> %(new)r, %(seconds)s s' % result,
-                flush=True,
-            )
+            place, change = f'{key["file"]}:{key["row"]}', f'{key["old"]!r} -> {key["new"]!r}'
+            print(f'{place} {change}: {result["killer"] or "SURVIVED"}, {result["seconds"]} s', flush=True)
     results = read(options.out)
     print(*table([results[key['name']] for key, _ in chosen]), sep='\n')
 
