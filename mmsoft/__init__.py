@@ -7,14 +7,8 @@ from .utils.hosts import check_hosts, require_host
 __version__ = '0.2.0'
 
 # Imported when first asked for: `import mmsoft` loads neither torch nor a host library.
-_LAZY = dict(
-    SOFT='backbones',
-    SimAXCiT='backbones',
-    SimADeiT='backbones',
-    SimACvT='backbones',
-    RescalePyramid='necks',
-    AttentionShareHook='engine',
-)
+_LAZY = dict(RescalePyramid='necks', AttentionShareHook='engine')
+_LAZY.update(dict.fromkeys(('SOFT', 'SimAXCiT', 'SimADeiT', 'SimACvT'), 'backbones'))
 
 __all__ = ['__version__', 'require_host', *_LAZY]
 

@@ -231,23 +231,6 @@ def test_require_host_names_what_needs_it(install):
         mmsoft.require_host('mmseg', 'tools/train.py')
 
 
-@pytest.mark.parametrize('module', ['mmdet', 'mmseg', 'mmpretrain'])
-@pytest.mark.parametrize(
-    'versions, said',
-    [
-        (
-            dict(INSTALLED, transformers='4.52.1'),
-            r'mmpretrain 1.2.0 .* transformers 4.52.1: install "transformers<4.52"',
-        ),
-        (dict(FORKS, transformers='5.0.0'), r'onedl-mmpretrain 1.3.6 .* transformers 5.0.0: install "transformers<5"'),
-    ],
-)
-def test_transformers_beside_which_mmpretrain_does_not_import(install, module, versions, said):
-    install(pycocotools='2.0.7', **versions)
-    with pytest.raises(hosts.HostError, match=f'mmsoft needs {module}, but {said}'):
-        mmsoft.require_host(module)
-
-
 def test_mmdet_needs_the_compiled_operators(install):
     install(mmengine='0.10.7', mmcv_lite='2.1.0', mmdet='3.3.0', mmsegmentation='1.2.2')
     mmsoft.require_host('mmseg')

@@ -1,5 +1,6 @@
 """Which versions of the OpenMMLab libraries fit, by their metadata, and one clear sentence if one does not."""
 
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Optional
@@ -19,25 +20,18 @@ HOSTS: dict[str, dict[str, str]] = dict(
 TESTED = 'mmengine 0.10.7, mmcv 2.1.0, mmdet 3.3.0, mmsegmentation 1.2.2, mmpretrain 1.2.0'
 ANY_MMCV = '>=2.0.0,<3.0.0'
 """What fits all but mmdet and mmsegmentation, which refuse to be imported with an mmcv newer than the above."""
-FITTING_TRANSFORMERS = {'mmpretrain': '<4.52', 'onedl-mmpretrain': '<5'}
-"""With newer ones and pycocotools, mmpretrain cannot be imported, which mmdet does if it can, and mmseg mmdet."""
 
 
 class HostError(UsageError, ImportError):
     """An OpenMMLab library is missing, too old or too new."""
 
 
-def _version(distribution: str) -> Optional[str]:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
-
-
 def installed(module: str) -> Optional[tuple[str, str]]:
     """Distribution and version that provide a library's module, None if there are none."""
-    found = ((name, _version(name)) for name in HOSTS[module])
-    return next(((name, number) for name, number in found if number), None)
+    for name in HOSTS[module]:
+        with suppress(PackageNotFoundError):
+            return name, version(name)
+    return None
 
 
 def _check(module: str, purpose: str, fits: Optional[str] = None) -> None:
@@ -62,8 +56,8 @@ def require_host(module: str, purpose: str = 'mmsoft') -> None:
     """Checks that a library can be used, such as ``'mmdet'``, before something is imported from it for ``purpose``.
 
     Raises:
-        HostError: If it is missing, too old or too new, also for the installed mmcv or transformers, or if mmdet would
-            miss mmcv's compiled operators.
+        HostError: If it is missing, too old or too new, also for the installed mmcv, or if mmdet would miss mmcv's
+            compiled operators.
     """
     _check(module, purpose)
     distribution, _ = installed(module) or ('', '')
@@ -72,12 +66,4 @@ def require_host(module: str, purpose: str = 'mmsoft') -> None:
         raise HostError(
             f'{purpose} needs mmcv with compiled operators for mmdet, and the installed mmcv has none: '
             f'replace it by mmcv==2.1.0 (tested together: {TESTED}).'
-        )
-    name, number = installed('mmpretrain') or ('', '')
-    transformers, fits = _version('transformers'), FITTING_TRANSFORMERS.get(name)
-    imported = fits and transformers and _version('pycocotools') and (module != 'mmseg' or installed('mmdet'))
-    if imported and not SpecifierSet(fits).contains(transformers, prereleases=True):
-        raise HostError(
-            f'{purpose} needs {module}, but {name} {number} cannot be imported with transformers '
-            f'{transformers}: install "transformers{fits}", or remove one of them.'
         )
