@@ -18,10 +18,10 @@ setup:
 	@tools/setup_env.sh
 
 train: setup
-	$(PY) tools/showcase.py $(DETECTOR) $(ARGS)
+	$(PY) -m benchmarks.showcase $(DETECTOR) $(ARGS)
 
 segment: setup
-	$(PY) tools/showcase.py $(SEGMENTER) $(ARGS)
+	$(PY) -m benchmarks.showcase $(SEGMENTER) $(ARGS)
 
 # The oldest stack has no operators for detectors: what it tests is the networks, and their loading.
 PYTEST = $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal

@@ -16,11 +16,11 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from mmsoft.apis.cli import command_line
-from mmsoft.apis.flops import INVERSE, count_flops
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
 from .common import ROOT, be_quiet
+from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at

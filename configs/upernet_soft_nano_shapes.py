@@ -1,6 +1,6 @@
 """UperNet with a SOFT-Norm of 2M parameters on the synthetic shapes: `make segment`, minutes on two CPU cores.
 
-tools/showcase.py configs/upernet_soft_nano_shapes.py
+python -m benchmarks.showcase configs/upernet_soft_nano_shapes.py
 """
 
 _base_ = ['mmseg::_base_/models/upernet_swin.py', 'mmseg::_base_/default_runtime.py', '_base_/shapes_segmentation.py']

@@ -189,7 +189,9 @@ def test_configs_train_as_the_page_says(code, rate, tmp_path):
     assert type(model.backbone).__module__.startswith('mmsoft')
 
 
-TARGETS = dict(re.findall(r'^(\w+): setup\n\t\$\(PY\) -m (benchmarks\.\w+)', (ROOT / 'Makefile').read_text(), re.M))
+TARGETS = dict(
+    re.findall(r'^(\w+): setup\n\t\$\(PY\) -m (benchmarks\.\w+) \$\(ARGS', (ROOT / 'Makefile').read_text(), re.M)
+)
 
 
 def commands():

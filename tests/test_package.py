@@ -221,7 +221,7 @@ def test_no_host_is_needed_to_say_what_is_wrong(module):
 
 def test_dir_tells_of_what_is_imported_late():
     assert {'SOFT', 'RescalePyramid', 'require_host'} <= set(dir(mmsoft))
-    assert {'train', 'test', 'predict', 'showcase'} <= set(dir(mmsoft.apis))
+    assert {'train', 'test', 'predict', 'visualize', 'export'} <= set(dir(mmsoft.apis))
     assert callable(mmsoft.apis.train)
 
 

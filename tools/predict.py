@@ -19,10 +19,10 @@ def main() -> bool:
     add('--device', help='cpu, cuda:0, … (default: the best there is)')
     add('--batch-size', type=int, default=1, help='maximum number of images to predict at once (default: 1)')
     add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')
-    add('--save-pred', action='store_true', help='also save COCO results, label maps or classes')
+    add('--save-pred', action='store_true', help='also save each prediction as JSON, or as a label map')
     add('--slide', action='store_true', help='slide a segmenter over images at their own size')
     options = vars(parser.parse_args())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to a job's end, too, what was done is saved
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no half image is left, as after Ctrl-C
     return bool(predict(**options))
 
 

@@ -3,44 +3,45 @@
 Importing this module cannot fail: a tool imports what it needs once the OpenMMLab libraries are known to fit.
 """
 
+import errno
 import os
 import sys
+import warnings
 from argparse import ArgumentParser
-from importlib import import_module
 from typing import Any, Callable
 
 from ..utils import UsageError
 from ..utils.hosts import check_hosts
 
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR)
+
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
     """Runs a tool. An error of its user is one sentence, with ``--traceback`` its whole trace; a defect is a trace.
 
-    Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError`; 130
-    after Ctrl-C, of which ``when_interrupted`` tells.
+    Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError` or where
+    files cannot be written; 130 after Ctrl-C, of which ``when_interrupted`` tells.
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
     try:
         check_hosts()
-        from mmsoft.checkpoint.safe_loading import use_safe_loading
+        with warnings.catch_warnings(record=True):  # torch shows one that no filter stops
+            from mmsoft.checkpoint.safe_loading import use_safe_loading
 
         use_safe_loading()
         code = run()
     except KeyboardInterrupt:
         print(f'\n{when_interrupted}', file=sys.stderr)
         return 130
-    except UsageError as error:
-        if with_trace:
+    except (UsageError, OSError) as error:
+        if with_trace or (isinstance(error, OSError) and error.errno not in CANNOT_WRITE):
             raise
+        if isinstance(error, OSError):
+            error = UsageError(f'{error.filename or "A file"} cannot be written or read ({error.strerror}).')
         print(error, file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0
-
-
-def run_module(name: str, *args) -> int:
-    """Runs ``main`` of a module, which is imported only now, as a tool; see :func:`command_line`."""
-    return command_line(lambda: import_module(name).main(*args))
 
 
 def run_parser(description: str, demo_data: str) -> ArgumentParser:

@@ -74,18 +74,13 @@ def name_results(source: str, out_dir: str) -> dict[Path, Path]:
     return {path: path.relative_to(root) for path in find_images(root, Path(out_dir))}
 
 
-def png_names(names: Collection[Path]) -> dict[Path, Path]:
-    """A name of a PNG file for each image: ``a.png`` for ``a.jpg``, or ``a_jpg.png`` where there is another ``a``."""
-    count, taken, named = Counter(name.with_suffix('') for name in names), set(), {}
-    for name in names:
-        one = name.with_suffix('.png')
-        if count[name.with_suffix('')] > 1:
-            one = name.with_name(f'{name.stem}_{name.suffix[1:]}.png')
-        while one in taken:
-            one = one.with_name(f'{one.stem}_.png')
-        named[name] = one
-        taken.add(one)
-    return named
+def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
+    """Names of results by those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
+    count = Counter([*names, *(name.with_suffix('') for name in names)])
+    return {
+        name: name.with_suffix(suffix) if count[name.with_suffix('')] == 1 else name.with_name(name.name + suffix)
+        for name in names
+    }
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:

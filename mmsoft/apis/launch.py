@@ -6,7 +6,7 @@ from typing import Any, Optional
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.dist import broadcast_object_list, init_dist, is_distributed, is_main_process
+from mmengine.dist import is_distributed
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -15,14 +15,11 @@ from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, load_config, map_dicts, type_name, without_pretrained
+from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import CheckHook, check_checkpoint, check_data, check_operators, check_pretrained, explained, files_of
-from .work_dir import alone_in
+from .preflight import CheckHook, check_checkpoint, check_data, check_pretrained, explained
 
 Options = Optional[dict[str, Any]]
-HEADLINES = {'coco/bbox_mAP_50': 'box AP50', 'coco/bbox_mAP': 'box AP', 'mIoU': 'mIoU', 'aAcc': 'pixel accuracy'}
-"""Scores that the showcase prints, and their usual names."""
 
 
 def train(
@@ -57,22 +54,19 @@ def train(
         if from_scratch:
             cfg = without_pretrained(cfg)
         if auto_scale_lr:
-            if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
-                raise UsageError(
-                    f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {config}, the batch size for '
-                    'which its learning rate is meant.'
-                )
-            cfg.auto_scale_lr.enable = True
+            cfg.merge_from_dict({'auto_scale_lr.enable': True})
         if amp:
             _enable_amp(cfg)
         check_pretrained(cfg)
-        if resume and resume != 'auto':
+        if resume == 'auto':
+            resume = latest_checkpoint(cfg.work_dir)
+            if resume is None:
+                print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', 'current')
+        elif resume:
             check_checkpoint(resume)
-        _start_processes(cfg)
         if resume:
-            _resume(cfg, resume)
-        with alone_in(cfg.work_dir):
-            _run(cfg, 'train', hook)
+            cfg.load_from, cfg.resume = resume, True
+        _run(cfg, 'train', hook)
 
 
 def test(
@@ -123,22 +117,7 @@ def test(
                 *cfg.get('custom_hooks', ()),
                 dict(type='mmsoft.WithoutAttentionHook', stages=without_attention or None),
             ]
-        _start_processes(cfg)
         return _run(cfg, 'test', hook)
-
-
-def showcase(config: str, work_dir: Optional[str] = None) -> dict[str, float]:
-    """Trains a detector or segmenter (from where an earlier run stopped), tests it and writes ``contact_sheet.png``."""
-    from .visualization import draw_contact_sheet  # matplotlib is not needed otherwise
-
-    work_dir = work_dir or f'./work_dirs/{Path(config).stem}'
-    train(config, work_dir, resume='auto')
-    checkpoint = latest_checkpoint(work_dir)
-    scores = test(config, checkpoint, work_dir)
-    image = draw_contact_sheet(config, checkpoint, Path(work_dir, 'contact_sheet.png'))
-    said = ', '.join(f'{name} {scores[key]:.3g}' for key, name in HEADLINES.items() if key in scores)
-    print_log(f'Held-out scenes: {said}; predictions are drawn in {image}', logger='current')
-    return scores
 
 
 def _prepare(
@@ -149,14 +128,12 @@ def _prepare(
     options = options or {}
     if demo_data:
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
-    try:
-        cfg.merge_from_dict(options)
-    except (KeyError, TypeError) as error:
-        raise UsageError(f'--cfg-options do not fit {config}: {error.args[0]}') from error
+    cfg.merge_from_dict(options)
     if not on_shapes(cfg):
         check_data(cfg, *hook.loaders)
     cfg.launcher = launcher
-    check_operators(cfg)
+    if launcher == 'pytorch' and get_device() == 'cpu':
+        _distribute_on_cpus(cfg)
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
         for loader in filter(None, map(cfg.get, LOADERS)):
@@ -183,19 +160,19 @@ def _enable_amp(cfg: Config) -> None:
             wrapper.setdefault('dtype', 'bfloat16')
 
 
-def _start_processes(cfg: Config) -> None:
-    """Lets the processes of a launcher find each other, on CPUs too, for which mmengine has no way."""
-    if cfg.launcher == 'none' or is_distributed():
-        return
-    if get_device() != 'cpu':
-        init_dist(cfg.launcher, **cfg.get('env_cfg', {}).get('dist_cfg', {}))
-        return
-    if cfg.launcher != 'pytorch':
-        raise UsageError(
-            f'--launcher {cfg.launcher} needs GPUs, and none is visible; several processes on CPUs are '
-            'started by tools/dist_train.sh.'
-        )
-    torch.distributed.init_process_group('gloo')
+def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
+    """Builds a runner and calls its method ``work``."""
+    if on_shapes(cfg):
+        ensure_shapes()
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    runner.register_hook(hook)
+    return getattr(runner, work)()
+
+
+def _distribute_on_cpus(cfg: Config) -> None:
+    """Lets the processes of a launcher find each other on CPUs, for which mmengine has no way."""
+    if not is_distributed():
+        torch.distributed.init_process_group('gloo')
     cfg.model_wrapper_cfg = dict(
         type='MMDistributedDataParallel',
         device_ids=None,
@@ -203,33 +180,3 @@ def _start_processes(cfg: Config) -> None:
         find_unused_parameters=cfg.get('find_unused_parameters', False),
     )
     cfg.model = map_dicts(cfg.model, lambda part: dict(part, type='BN') if type_name(part) == 'SyncBN' else part)
-
-
-def _resume(cfg: Config, resume: str) -> None:
-    """Has training resume from a checkpoint; the first process chooses the latest one for all."""
-    if resume == 'auto':
-        chosen = [latest_checkpoint(cfg.work_dir) if is_main_process() else None]
-        broadcast_object_list(chosen)
-        (resume,) = chosen
-        if resume is None:
-            print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', logger='current')
-            return
-    cfg.load_from, cfg.resume = resume, True
-
-
-def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
-    """Builds a runner and calls its method ``work``."""
-    if on_shapes(cfg):
-        ensure_shapes()
-    try:
-        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-        runner.register_hook(hook)
-        return getattr(runner, work)()
-    except ValueError as error:
-        if hook.built or 'need at least one array to concatenate' not in str(error):
-            raise
-        files = [files_of(dataset)[0] for key, dataset in datasets(cfg) if key.split('.')[0] in hook.loaders]
-        raise UsageError(
-            f'{" or ".join(files)} has no samples to work on: check the files, whether metainfo.classes '
-            'are names of their categories, and filter_cfg.'
-        ) from error

@@ -15,9 +15,8 @@ from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.utils.files import whole_or_none
 
-from .images import BrokenImage, name_results, png_names, read_image, refuse_existing
+from .images import BrokenImage, name_results, read_image, refuse_existing, result_names
 from .tasks import Task, build_task
-from .work_dir import room_in
 
 Prepared = tuple[Path, np.ndarray, dict]
 
@@ -44,8 +43,8 @@ def predict(
         device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
         batch_size (int): Maximum number of images to predict at once.
         score_thr (float): Detections with a lower score are not drawn.
-        save_pred (bool): Whether to save predictions as files that programs read, see :class:`.tasks.Detection`,
-            :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
+        save_pred (bool): Whether to save the prediction of each image as a file that programs read, see
+            :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
         slide (bool): Slide a segmenter's window over the images at their own size, whatever the config resizes them
             to, see :func:`sliding`; for histological slides and aerial photographs.
 
@@ -63,22 +62,17 @@ def predict(
             raise UsageError(f'--slide is for semantic segmentation, which {config} is not.')
         cfg = sliding(cfg)
     names = name_results(source, out_dir)
-    maps = png_names(names.values())
     refuse_existing([*(out / 'vis' / name for name in names.values()), *([out / 'preds'] if save_pred else [])])
     task = build_task(cfg, checkpoint, device, score_thr)
+    files = result_names(names.values(), task.suffix)
 
     broken: list[Path] = []
-    with room_in(out_dir, 'make room or choose another --out-dir'):
-        try:
-            for path, image, sample in _predictions(task, prepare(task, names, broken), batch_size):
-                drawing = out / 'vis' / names[path]
-                with whole_or_none(drawing):
-                    task.draw(image[..., ::-1].copy(), sample, drawing)
-                    if save_pred:
-                        task.record(names[path], sample, out / 'preds' / maps[names[path]])
-        finally:  # after Ctrl-C, too, what is done is saved
-            if save_pred:
-                task.save(out / 'preds')
+    for path, image, sample in _predictions(task, prepare(task, names, broken), batch_size):
+        drawing = out / 'vis' / names[path]
+        with whole_or_none(drawing):
+            task.draw(image[..., ::-1].copy(), sample, drawing)
+        if save_pred:
+            task.save(sample, out / 'preds' / files[names[path]])
     print(
         f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
         + (f', predictions in {out / "preds"}.' if save_pred else '.')

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
@@ -36,36 +35,29 @@ def files_of(dataset: dict[str, Any]) -> list[str]:
     return [str(Path(root, part)) for part in parts if part] or [root]
 
 
-def _evaluator(loader: str) -> str:
-    return loader.replace('dataloader', 'evaluator')
-
-
 def check_data(cfg: Config, *loaders: str) -> None:
     """Raises UsageError if a file of the loaders' data sets is missing, or if evaluation compares with another one."""
-    read = [
-        (key, dataset)
-        for key, dataset in datasets(cfg)
-        if key.split('.')[0] in loaders and type_name(dataset) not in DOWNLOADING
-    ]
-    needed = [(f'{key}.data_root=DIR', path) for key, dataset in read for path in files_of(dataset)]
-    compared = {
-        loader: part['ann_file']
-        for loader in loaders
-        for part in dicts(cfg.get(_evaluator(loader)))
-        if part.get('ann_file')
-    }
-    for option, path in needed + [(f'{_evaluator(loader)}.ann_file=FILE', path) for loader, path in compared.items()]:
-        if path and _missing(path):
-            raise UsageError(
-                f'{path} is missing: put it there, or a link to it, or point elsewhere with --cfg-options '
-                f'{option}, or try a config of mmsoft on synthetic data with --demo-data.'
-            )
-    for loader, path in compared.items():
-        own = [files_of(dataset)[0] for key, dataset in read if key.startswith(loader) and dataset.get('ann_file')]
-        if own and Path(path).resolve() not in [Path(one).resolve() for one in own]:
-            raise UsageError(
-                f'{_evaluator(loader)}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.'
-            )
+    for loader in loaders:
+        evaluator = loader.replace('dataloader', 'evaluator')
+        read = [
+            (key, dataset)
+            for key, dataset in datasets(cfg)
+            if key.startswith(loader) and type_name(dataset) not in DOWNLOADING
+        ]
+        compared = [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]
+        needed = [(f'{key}.data_root=DIR', path) for key, dataset in read for path in files_of(dataset) if path]
+        for option, path in needed + [(f'{evaluator}.ann_file=FILE', path) for path in compared]:
+            if _missing(path):
+                raise UsageError(
+                    f'{path} is missing: put it there, or a link to it, or point elsewhere with --cfg-options '
+                    f'{option}, or try a config of mmsoft on synthetic data with --demo-data.'
+                )
+        own = [files_of(dataset)[0] for _, dataset in read if dataset.get('ann_file')]
+        for path in compared:
+            if own and Path(path).resolve() not in [Path(one).resolve() for one in own]:
+                raise UsageError(
+                    f'{evaluator}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.'
+                )
 
 
 def check_pretrained(cfg: Config) -> None:
@@ -99,40 +91,18 @@ def check_checkpoint(path: str) -> None:
         read_checkpoint(path, peek=True)
 
 
-def check_operators(cfg: Config) -> None:
-    """Raises UsageError if a detector would run on a GPU, and mmcv was compiled for CPUs alone."""
-    if cfg.default_scope == 'mmdet' and torch.cuda.is_available():
-        from mmcv.ops import get_compiling_cuda_version
-
-        if get_compiling_cuda_version() == 'not available':
-            raise UsageError(
-                'mmcv was compiled without CUDA, so its operators do not run on this GPU: install a CUDA toolkit '
-                f'{torch.version.cuda} with nvcc, set CUDA_HOME to it, FORCE_CUDA=1 and TORCH_CUDA_ARCH_LIST to the '
-                'architecture of your GPU, and run `make setup` (or build mmcv) again; or hide the GPU with '
-                'CUDA_VISIBLE_DEVICES= to compute on the CPU.'
-            )
-
-
 def check_dataset(dataset: Dataset) -> None:
-    """Raises UsageError if a data set has classes that its COCO file does not have, or nothing to work on."""
-    if hasattr(dataset, 'dataset') or hasattr(dataset, 'datasets'):
-        for part in getattr(dataset, 'datasets', None) or [dataset.dataset]:
+    """Raises UsageError if a data set has classes that its COCO file does not have."""
+    for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
+        if part is not None:
             check_dataset(part)
-        return
     classes = getattr(dataset, 'metainfo', {}).get('classes') or ()
-    file = getattr(dataset, 'ann_file', '') or getattr(dataset, 'data_root', '') or type(dataset).__name__
     if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
-        names = [one['name'] for one in json.loads(Path(file).read_text())['categories']]
+        names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]
         raise UsageError(
-            f'{file} has the categories {", ".join(names)}, and the classes of the data set in the config '
+            f'{dataset.ann_file} has the categories {", ".join(names)}, and the classes of the data set in the config '
             f'are {", ".join(classes)}: set metainfo.classes to names in the file.'
         )
-    if (
-        hasattr(dataset, 'cat_ids')
-        and not dataset.test_mode
-        and not any(dataset.get_data_info(index)['instances'] for index in range(len(dataset)))
-    ):
-        raise UsageError(f'{file} has no boxes of the classes {", ".join(classes)} inside its images to learn from.')
 
 
 def check_heads(model: nn.Module, classes: Sequence[str], exact: bool) -> None:
@@ -158,9 +128,10 @@ def explained(config: str, *loaders: str) -> Iterator['CheckHook']:
     except Exception as error:
         if hook.built or isinstance(error, UsageError):
             raise
-        raise UsageError(
-            f'{config} cannot be run ({type(error).__name__}: {error}); --traceback shows where it was raised.'
-        ) from error
+        reason = f'{type(error).__name__}: {error}'
+        if 'need at least one array' in reason:  # mmengine's word for an empty data set
+            reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
+        raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
 
 
 class CheckHook(Hook):
@@ -173,7 +144,7 @@ class CheckHook(Hook):
         self.built = False  # whether the OpenMMLab libraries have built everything
 
     def before_run(self, runner: Runner) -> None:
-        """Raises UsageError if data sets have nothing to work on, or other classes than their files or the heads."""
+        """Raises UsageError if data sets have other classes than their files or the heads."""
         self.built = True
         for dataset in [loader.dataset for loader in (getattr(runner, name, None) for name in self.loaders) if loader]:
             check_dataset(dataset)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Optional
 
@@ -25,17 +26,18 @@ from .preflight import check_checkpoint
 class Task:
     """A model behind the inferencer of its library, and how its predictions are drawn and saved.
 
-    A subclass defines ``load(cfg, checkpoint, device)``, which makes the inferencer; ``draw(image, sample, path)``,
-    which saves an RGB image with a prediction; and ``record(name, sample, label_map)``, which keeps a prediction in
-    ``entries`` as JSON, or writes it to the file ``label_map``. Arguments are those of :func:`build_task`.
+    A subclass defines ``library``, the class of the inferencer; ``draw(image, sample, path)``, which saves an RGB image
+    with a prediction; and ``encode(sample)``, the content of a prediction's file, whose name ends with ``suffix``.
     """
 
+    library: str
+    suffix = '.json'
     collate = staticmethod(pseudo_collate)
 
     def __init__(self, cfg: Config, checkpoint: str, device: Optional[str], score_thr: float) -> None:
-        self.inferencer, self.score_thr = self.load(cfg, checkpoint, device), score_thr
-        self.images: list[dict] = []
-        self.entries: list[str] = []
+        package, name = self.library.rsplit('.', 1)
+        self.inferencer = getattr(import_module(package), name)(cfg, checkpoint, device=device)
+        self.score_thr = score_thr
 
     def prepare(self, image: np.ndarray) -> dict:
         """Runs the config's pipeline on a BGR image (H, W, 3) of uint8; ``inputs`` of the result is (3, H', W').
@@ -52,57 +54,32 @@ class Task:
         """Prepared images of one shape to the library's data samples."""
         return self.inferencer.forward(self.collate(prepared))
 
-    def save(self, folder: Path) -> None:
-        """Writes ``predictions.json``, a line for each entry."""
-        _write(folder / 'predictions.json', '[{}]'.format(',\n'.join(self.entries)).encode())
+    def save(self, sample: Any, path: Path) -> None:
+        """Writes the file of one prediction."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(self.encode(sample))
 
 
 class Detection(Task):
-    """``predictions.json`` are COCO results, masks run-length encoded, for ``images.json``, a COCO data set without
-    annotations: ``COCO('images.json').loadRes('predictions.json')``. They hold all detections that the config's
-    ``test_cfg`` lets pass, not only those that are drawn."""
+    """Predictions are mmdet's: boxes x1, y1, x2, y2, scores, labels and masks, run-length encoded. They hold all
+    detections that the config's ``test_cfg`` lets pass, not only those that are drawn."""
 
-    def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
-        from mmdet.apis import DetInferencer
-
-        return DetInferencer(cfg, checkpoint, device, show_progress=False)
+    library = 'mmdet.apis.DetInferencer'
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
         self.inferencer.visualizer.add_datasample(
             path.name, image, sample, draw_gt=False, pred_score_thr=self.score_thr, out_file=str(path)
         )
 
-    def record(self, name: Path, sample: Any, label_map: Path) -> None:
-        (height, width), image_id = sample.ori_shape, len(self.images) + 1
-        self.images.append(dict(id=image_id, file_name=name.as_posix(), height=height, width=width))
-        found = self.inferencer.pred2dict(sample)
-        for index, (x1, y1, x2, y2) in enumerate(found['bboxes']):
-            result = dict(
-                image_id=image_id,
-                category_id=found['labels'][index] + 1,
-                score=found['scores'][index],
-                bbox=[round(value, 3) for value in (x1, y1, x2 - x1, y2 - y1)],
-            )
-            if 'masks' in found:
-                result['segmentation'] = found['masks'][index]
-            self.entries.append(json.dumps(result))
-
-    def save(self, folder: Path) -> None:
-        categories = [
-            dict(id=index, name=name) for index, name in enumerate(self.inferencer.model.dataset_meta['classes'], 1)
-        ]
-        dataset = dict(images=self.images, categories=categories, annotations=[])
-        _write(folder / 'images.json', json.dumps(dataset).encode())
-        super().save(folder)
+    def encode(self, sample: Any) -> bytes:
+        return json.dumps(self.inferencer.pred2dict(sample)).encode()
 
 
 class Segmentation(Task):
-    """Label maps are PNG files of class indices, and ``classes.json`` has the names of the classes."""
+    """Predictions are PNG files of class indices."""
 
-    def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
-        from mmseg.apis import MMSegInferencer
-
-        return MMSegInferencer(cfg, checkpoint, device=device)
+    library, suffix = 'mmseg.apis.MMSegInferencer', '.png'
 
     @torch.no_grad()
     def forward(self, prepared: list[dict]) -> Sequence[Any]:
@@ -119,26 +96,17 @@ class Segmentation(Task):
         drawn = cv2.addWeighted(image, 1 - visualizer.alpha, drawn, visualizer.alpha, 0)
         mmcv.imwrite(drawn[..., ::-1], str(path))
 
-    def record(self, name: Path, sample: Any, label_map: Path) -> None:
+    def encode(self, sample: Any) -> bytes:
         labels = sample.pred_sem_seg.data[0].cpu().numpy()
         dtype = np.uint8 if len(self.inferencer.model.dataset_meta['classes']) <= 256 else np.uint16
-        _write(label_map, cv2.imencode('.png', labels.astype(dtype))[1].tobytes())
-
-    def save(self, folder: Path) -> None:
-        _write(folder / 'classes.json', json.dumps(list(self.inferencer.model.dataset_meta['classes'])).encode())
+        return cv2.imencode('.png', labels.astype(dtype))[1].tobytes()
 
 
 class Classification(Task):
-    """``predictions.json`` has the five most probable classes of each image."""
+    """Predictions are mmpretrain's: the scores of all classes, and the best class."""
 
+    library = 'mmpretrain.apis.ImageClassificationInferencer'
     collate = staticmethod(default_collate)
-
-    def load(self, cfg: Config, checkpoint: str, device: Optional[str]) -> Any:
-        from mmpretrain.apis import ImageClassificationInferencer
-        from mmpretrain.visualization import UniversalVisualizer
-
-        self.visualizer = UniversalVisualizer()
-        return ImageClassificationInferencer(cfg, checkpoint, device)
 
     def prepare(self, image: np.ndarray) -> dict:
         """Cuts long images: pipelines enlarge the short side to a fixed length, so that the other fills the memory."""
@@ -148,15 +116,16 @@ class Classification(Task):
         return super().prepare(image[top : top + longest, left : left + longest])  # pipelines crop the middle anyway
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        self.visualizer.visualize_cls(
+        from mmpretrain.visualization import UniversalVisualizer
+
+        self.inferencer.visualizer = self.inferencer.visualizer or UniversalVisualizer()
+        self.inferencer.visualizer.visualize_cls(
             image, sample, classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path)
         )
 
-    def record(self, name: Path, sample: Any, label_map: Path) -> None:
-        names, scores = self.inferencer.classes, sample.pred_score.tolist()
-        best = sorted(range(len(scores)), key=lambda label: -scores[label])[:5]
-        top = [dict(label=label, score=scores[label], **(dict(name=names[label]) if names else {})) for label in best]
-        self.entries.append(json.dumps(dict(file_name=name.as_posix(), classes=top)))
+    def encode(self, sample: Any) -> bytes:
+        (found,) = self.inferencer.postprocess([sample], [])
+        return json.dumps(found, default=lambda array: array.tolist()).encode()
 
 
 TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
@@ -186,9 +155,3 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
     check_model(task.inferencer.model, checkpoint)
     return task
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(data)

@@ -171,12 +171,11 @@ def test_the_example_without_pytorch_detects_what_predict_does(detector, tmp_pat
     detect = runpy.run_path(str(Path(__file__).with_name('onnx_example.py')))['detect']
     boxes, scores, names = detect(str(file), photo, min_score=1e-3)
     assert predict(config, weights, photo, str(tmp_path / 'out'), 'cpu', save_pred=True) == []
-    want = json.loads((tmp_path / 'out/preds/predictions.json').read_text())
-    classes = json.loads((tmp_path / 'out/preds/images.json').read_text())['categories']
-    assert names == [classes[one['category_id'] - 1]['name'] for one in want]
-    np.testing.assert_allclose(scores, [one['score'] for one in want], atol=2e-3)
-    corners = [[x, y, x + w, y + h] for x, y, w, h in (one['bbox'] for one in want)]
-    np.testing.assert_allclose(boxes, corners, atol=5e-3)
+    want = json.loads((tmp_path / 'out/preds/photo.json').read_text())
+    classes = load_config(config).test_dataloader.dataset.metainfo['classes']
+    assert names == [classes[label] for label in want['labels']]
+    np.testing.assert_allclose(scores, want['scores'], atol=2e-3)
+    np.testing.assert_allclose(boxes, want['bboxes'], atol=5e-3)
 
 
 class Suppress(torch.nn.Module):

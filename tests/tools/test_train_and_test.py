@@ -228,7 +228,7 @@ class TestComplaints:
             ),
             (
                 dict(config='detector.py', demo_data=True, cfg_options={'train_dataloader.dataset.pipeline.9.prob': 0}),
-                'cfg-options',
+                'Index 9 exceeds',
             ),
             (
                 dict(
@@ -268,6 +268,17 @@ class TestComplaints:
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
         with pytest.raises(ZeroDivisionError):
             cli.command_line(lambda: 1 / 0, 'stopped')
+
+    def test_files_that_cannot_be_written_are_one_sentence(self, tmp_path, capsys):
+        (tmp_path / 'run').touch()
+        assert cli.command_line((tmp_path / 'run').mkdir) == cli.command_line((tmp_path / 'run/log').mkdir) == 2
+        found = [line.partition(' cannot be written or read (')[2] for line in capsys.readouterr().err.splitlines()]
+        assert found == ['File exists).', 'Not a directory).']
+        with pytest.raises(FileNotFoundError):
+            cli.command_line((tmp_path / 'absent').read_bytes)
+
+    def test_nothing_is_said_where_nothing_is_wrong(self):
+        assert finish(start('train', '--help'))[2] == ''
 
     def test_the_trace_can_be_asked_for(self, monkeypatch):
 

@@ -4,17 +4,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 from PIL import Image
-from trainings import ROOT, SHAPES, forget_runs, project
+from trainings import SHAPES, forget_runs, project
 
 from mmsoft.apis import launch, predict
-from mmsoft.apis.work_dir import alone_in
 from mmsoft.checkpoint import read_checkpoint
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
@@ -90,7 +88,7 @@ def test_full_while_training(trial, disk):
     try:
         train(disk.path / 'run')
         said = ''
-    except UsageError as error:
+    except (UsageError, OSError) as error:  # tools/ print both in one line
         said = str(error)
     trial.note(left=left, said=said)
     assert '\n' not in said and ('No space left' in said or not said)
@@ -140,7 +138,7 @@ def test_full_while_predicting(trial, task, disk, trained):
     said = ''
     try:
         predict(f'{task}.py', trained[task], 'data/shapes/images/training', str(disk.path / 'out'), save_pred=True)
-    except UsageError as error:
+    except (UsageError, OSError) as error:  # tools/ print both in one line
         said = str(error)
     trial.note(left=left, said=said)
     assert '\n' not in said and ('No space left' in said or not said)
@@ -154,7 +152,7 @@ def test_full_while_predicting(trial, task, disk, trained):
 def test_read_only(trial, disk):
     """A work directory that cannot be written to."""
     disk.mount('-o', 'remount,ro')
-    with pytest.raises(UsageError, match='run cannot be written .Read-only file system'):
+    with pytest.raises(UsageError, match='Read-only file system'):
         train(disk.path / 'run')
 
 
@@ -204,63 +202,5 @@ def test_data_vanish_before_they_are_listed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images = list(Path('data/shapes/images/training').glob('*.jpg'))
     monkeypatch.setattr(launch, 'ensure_shapes', lambda: [path.unlink() for path in images])
-    with pytest.raises(UsageError, match='data/shapes.* has no samples to work on'):
+    with pytest.raises(UsageError, match='segmenter.py cannot be run .a data set has no samples'):
         train('run', 'segmenter')
-
-
-HOLD = """
-from mmsoft.apis.work_dir import alone_in
-with alone_in('run'):
-    print('ready', flush=True)
-    input()
-"""
-
-
-def test_two_trainings_into_one_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    first = subprocess.Popen(
-        [sys.executable, '-c', HOLD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=dict(os.environ, PYTHONPATH=str(ROOT)),
-    )
-    assert first.stdout.readline() == b'ready\n'
-    with pytest.raises(UsageError, match='Another training is writing to run; '):
-        with alone_in('run'):
-            raise AssertionError('not alone')
-    first.communicate(b'\n', timeout=60)
-    for _ in range(2):
-        with alone_in('run'):
-            pass
-
-
-def test_processes_of_one_training(tmp_path, monkeypatch):
-    with alone_in(tmp_path):
-        monkeypatch.setattr('mmsoft.apis.work_dir.is_main_process', lambda: False)
-        with alone_in(tmp_path):
-            pass
-
-
-def test_errors_of_a_folder_beside_stay_what_they_are(tmp_path):
-    """Whose name begins alike."""
-    with pytest.raises(NotADirectoryError), alone_in(tmp_path / 'run'):
-        (tmp_path / 'run2').touch()
-        (tmp_path / 'run2/log').read_bytes()
-
-
-def test_errors_of_a_folder_are_told_by_absolute_names_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match='log cannot be written'), alone_in('run'):
-        (tmp_path / 'run/log').mkdir()
-        (tmp_path / 'run/log').write_bytes(b'')
-
-
-def test_other_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(FileNotFoundError), alone_in(tmp_path):
-        (tmp_path / 'absent').read_bytes()
-
-
-def test_a_file_in_the_way(tmp_path):
-    (tmp_path / 'run').touch()
-    with pytest.raises(UsageError, match='run cannot be written .File exists.; make room'), alone_in(tmp_path / 'run'):
-        pass

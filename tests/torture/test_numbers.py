@@ -60,17 +60,7 @@ def results(task, out):
     """Of each picture what was predicted, by its content, which is what its name begins with."""
     if task == 'segmenter':
         return {path.stem.split('-')[-1]: np.asarray(Image.open(path)) for path in (out / 'preds').rglob('*.png')}
-    found = json.loads((out / 'preds/predictions.json').read_text())
-    if task == 'classifier':
-        return {Path(one['file_name']).stem.split('-')[-1]: one['classes'] for one in found}
-    names = {
-        one['id']: Path(one['file_name']).stem.split('-')[-1]
-        for one in json.loads((out / 'preds/images.json').read_text())['images']
-    }
-    boxes = {name: [] for name in names.values()}
-    for one in found:
-        boxes[names[one.pop('image_id')]].append(one)
-    return boxes
+    return {path.stem.split('-')[-1]: json.loads(path.read_text()) for path in (out / 'preds').rglob('*.json')}
 
 
 def differ(one, other):

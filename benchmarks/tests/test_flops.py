@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmsoft.apis.flops import count_flops
+from benchmarks.flops import count_flops
 from mmsoft.attention import Site, SOFTAttention, SoftmaxAttention
 from mmsoft.ops import inverse
 
