@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from dense import gaussian_kernel, newton_inverse, soft_alpha, soft_norm_alpha
@@ -11,7 +12,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import checkpoint
 
 from mmsoft.ops import inverse_product
-from mmsoft.ops.inverse import invert_
+from mmsoft.ops.inverse import _SHIFT, _TERMS, _reflect, _reflection, _series, invert_
 
 # Roughness of the landmarks' field and its amplitude, from one blank image to one whose tokens have little in common.
 FIELDS = [(0.0, 0.0), (1.0, 0.3), (1.0, 1.0), (2.0, 3.0), (4.0, 3.0), (8.0, 5.0), (math.inf, 1.0), (math.inf, 5.0)]
@@ -115,6 +116,30 @@ def test_constant_rows_at_the_border_of_convergence_fall_to_zero():
     want = torch.linalg.solve(matrix.double(), (y - y.mean(1, keepdim=True)).double())
     got = inverse_product(matrix.double()[None], y.double(), alpha)
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('sign', [1, -1])
+def test_reflection_turns_a_vector_to_the_first_axis(sign):
+    vector = torch.tensor([0.3, -2.0, 1.0, 5.0]).double().mul(sign).view(1, 4, 1)
+    axis = _reflection(vector)
+    matrix = _reflect(torch.eye(4).double()[None], axis)
+    torch.testing.assert_close(matrix @ matrix.mT, torch.eye(4).double()[None])
+    want = torch.tensor([-sign * vector.norm().item(), 0, 0, 0]).double().view(1, 4, 1)
+    torch.testing.assert_close(matrix @ vector, want)
+
+
+@pytest.mark.parametrize('iterations', [16, 20, 30])
+@pytest.mark.parametrize('dtype, tolerance', [(torch.float32, 4e-6), (torch.float64, 2e-9)])
+def test_series_is_the_filter_on_the_whole_spectrum(dtype, tolerance, iterations):
+    """Up to αλ² = 1.99; what is left of 2 is taken away apart from it."""
+    steps = 2.0**iterations
+    x = np.geomspace(1e-6, np.sqrt(1.99 * steps), 4000)
+    stretch, center, coefficients = _series(iterations, _TERMS[dtype])
+    mu = 1 / (x + _SHIFT)
+    found = mu * np.polynomial.chebyshev.chebval(stretch * mu - center, coefficients)
+    left = np.where(x * x < 0.5 * steps, np.log1p(-np.minimum(x * x / steps, 0.5)), np.log(np.abs(1 - x * x / steps)))
+    want = -np.expm1(steps * left) / x
+    assert np.abs(found - want).max() < tolerance
 
 
 class Storages(TorchDispatchMode):
