@@ -6,7 +6,7 @@ import torch
 from devices import every_setting, settings
 from oracles import error, shape_id, tokens, value_and_grads
 
-from mmsoft.ops import gaussian_kernel, soft_attention, soft_norm_attention
+from mmsoft.ops import gaussian, gaussian_kernel, inverse, numerics, soft_attention, soft_norm_attention
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 
 # batch, heads, n, m, d
@@ -41,6 +41,16 @@ def test_equals_dense_in_value_and_gradients(shape, attention, oracle, method):
     case = inputs(shape)
     got = value_and_grads(attention, *case)
     assert max(error(got, value_and_grads(oracle, *case))) < 1e-6
+
+
+@every_attention
+@pytest.mark.parametrize('shape', SHAPES[2:5], ids=shape_id)
+def test_formulas_of_exported_graphs_in_value_and_gradients(shape, attention, oracle, monkeypatch):
+    """The exports themselves are in test_export.py."""
+    for module in (gaussian, inverse, numerics):
+        monkeypatch.setattr(module, 'is_exporting', lambda: True)
+    case = inputs(shape)
+    assert max(error(value_and_grads(attention, *case), value_and_grads(oracle, *case))) < 1e-6
 
 
 @every_attention
@@ -188,3 +198,10 @@ def test_what_is_not_a_number_stays_so(m, attention, oracle):
     got = attention(q, bottleneck, v)
     assert got[0].isnan().all()
     torch.testing.assert_close(got[1], want)
+
+
+def test_scale_of_a_kernel_with_and_without_its_ridge():
+    kernel = gaussian_kernel(tokens(2, 3, 9, 8))
+    want = dense.soft_alpha(kernel)
+    torch.testing.assert_close(soft_alpha(kernel), want)
+    torch.testing.assert_close(soft_alpha(kernel + RIDGE * torch.eye(9), RIDGE), want)

@@ -6,7 +6,7 @@
         where = trial.random.integers(100)
         trial.note(where=int(where))
 
-``make test`` runs 2 rounds of this one (0 leaves it out) and ``make torture`` 30. Of these, finished ones are kept in
+``make test-all`` runs 2 rounds of this one (0 leaves it out) and ``make torture`` 30. Of these, finished ones are kept in
 ``work_dirs/torture/records.jsonl`` and not repeated. ``--publish`` makes the page's table of them.
 """
 
@@ -59,7 +59,7 @@ def option(config, name, default=None):
 
 
 def pytest_configure(config):
-    config.addinivalue_line('markers', 'rounds(short, full): how often make test and make torture run it')
+    config.addinivalue_line('markers', 'rounds(short, full): how often make test-all and make torture run it')
 
 
 def pytest_generate_tests(metafunc):
