@@ -6,7 +6,6 @@ How to add an attention is told in ``docs/design.md``, *A new attention*.
 import warnings
 from typing import Callable, NamedTuple, Optional
 
-import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
@@ -30,37 +29,21 @@ class LinearQKV(nn.Linear):
 
 
 class Site(NamedTuple):
-    """What an architecture knows of the place where tokens attend.
+    """What an architecture knows of the place where tokens attend."""
 
-    Attributes:
-        dims: Channels C of the tokens.
-        heads: Heads h, which divide C.
-        grid: Rows and columns of the map that the architecture is made for; maps of other sizes come, too.
-        ratio: Rows, and columns, of the map for each row, or column, of bottleneck tokens.
-        kernel_size: Size of a convolution of the values, where an attention has one.
-        project: Makes what turns tokens into queries, keys and values, from channels and heads; called with tokens
-            (B, n, C) and the shape of their map, it returns q of shape (B, h, n, C / h), k and v of (B, h, m, C / h).
-    """
-
-    dims: int
-    heads: int
-    grid: tuple[int, int]
-    ratio: int = 1
-    kernel_size: int = 3
+    dims: int  #: Channels C of the tokens.
+    heads: int  #: Heads h, which divide C.
+    grid: HW  #: Rows and columns of the map that the architecture is made for; maps of other sizes come, too.
+    ratio: int = 1  #: Rows, and columns, of the map for each row, or column, of bottleneck tokens.
+    kernel_size: int = 3  #: Size of a convolution of the values, where an attention has one.
+    #: Makes, for C and h, what turns tokens and the shape of their map into q (B, h, n, C / h), k, v (B, h, m, C / h).
     project: Callable[[int, int], nn.Module] = LinearQKV
 
 
 class Attention(BaseModule):
-    """Base class of attentions: tokens to tokens of the same shape. A subclass defines :meth:`attend`.
+    """Base class of attentions: tokens to tokens of the same shape. A subclass defines :meth:`attend`."""
 
-    Args:
-        site (Site): The place it is made for.
-
-    Raises:
-        ValueError: If the heads do not divide the channels.
-    """
-
-    takes_mask = False  #: Whether :meth:`attend` leaves out masked tokens. If not, padded images attend one by one.
+    takes_mask = False  #: Whether it leaves out masked tokens. If not, padded images attend one by one.
     for_class_token = False  #: Whether it returns the first token alone, and so fits only where a class token attends.
 
     def __init__(self, site: Site) -> None:
@@ -84,37 +67,22 @@ class Attention(BaseModule):
             )
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
-    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
-        """Attends over tokens.
+    def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
+        """See :meth:`attend`."""
+        return self.attend(x, hw, mask)
+
+    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
+        """Attends over tokens. Its output passes through :attr:`attended` before anything is added to it or projected.
 
         Args:
             x (Tensor): Shape (B, extra + H' · W', C): class tokens, if any, in front of the tokens of a map.
             hw (tuple[int, int]): Rows H' and columns W' of the map.
-            mask (Tensor, optional): The part of each map that is its image, shape (B, 1, H', W') of bool, some rows
-                from the top and some columns from the left (:func:`mmsoft.layers.extent_mask`). Other tokens neither
-                attend nor are attended to, and what comes out at their places means nothing. Defaults to None: all do.
-            sizes (list[tuple[int, int]], optional): These rows and columns of each image, for attentions without
-                masks. If None, they are read from the mask, which stalls a GPU.
+            mask (Tensor, optional): The part of each map that is its image (:func:`mmsoft.layers.extent_mask`), shape
+                (B, 1, H', W') of bool, if the class :attr:`takes_mask`. Other tokens neither attend nor are attended
+                to, and what comes out at their places means nothing. Defaults to None: all attend.
 
         Returns:
             Tensor: Shape of ``x``.
-        """
-        if mask is None or self.takes_mask:
-            return self.attend(x, hw, mask)
-        if sizes is None:
-            sizes = torch.stack([mask.any(3).sum((1, 2)), mask.any(2).sum((1, 2))], dim=1).tolist()
-        extra, outs = x.size(1) - hw[0] * hw[1], []
-        for image, (rows, columns) in zip(x.split(1), sizes):
-            tokens = image[:, extra:].unflatten(1, hw)[:, :rows, :columns].flatten(1, 2)
-            out = self.attend(torch.cat([image[:, :extra], tokens], dim=1), (rows, columns))
-            padded = F.pad(out[:, extra:].unflatten(1, (rows, columns)), (0, 0, 0, hw[1] - columns, 0, hw[0] - rows))
-            outs.append(torch.cat([out[:, :extra], padded.flatten(1, 2)], dim=1))
-        return torch.cat(outs) if outs else x
-
-    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
-        """What :meth:`forward` promises; ``mask`` is None unless :attr:`takes_mask`.
-
-        What attention gives to the tokens passes through :attr:`attended` before anything else is added or projected.
         """
         raise NotImplementedError
 
@@ -146,13 +114,8 @@ class MultiheadAttention(Attention):
 def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attention:
     """Builds a registered attention for a place.
 
-    Args:
-        cfg (dict): Its type, with or without ``mmsoft.`` in front, and its own options.
-        site (Site): The place.
-        class_token (bool): Whether the class token alone attends there.
-
-    Raises:
-        OptionError: If there is no such attention, it does not fit the place, or it does not know an option.
+    ``cfg`` has its type, with or without ``mmsoft.`` in front, and its own options; ``class_token`` says that the class
+    token alone attends. Raises OptionError if there is no such attention or option, or it does not fit the place.
     """
     if not isinstance(cfg, dict):
         raise OptionError(f"an attention is a dict, as in dict(type='SoftmaxAttention'); got {cfg!r}")

@@ -4,7 +4,7 @@ from typing import Any, Optional
 
 from torch import Tensor
 
-from mmsoft.ops import l1_attention, l1_class_attention
+from mmsoft.ops import l1_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
 
@@ -51,24 +51,3 @@ class SimAAttention(MultiheadAttention):
     def class_attention(self) -> dict:
         """See :class:`Attention`."""
         return dict(type='SimAClassAttention', p=self.options['p'])
-
-
-@MODELS.register_module()
-class SimAClassAttention(MultiheadAttention):
-    """SimA for the first token alone, which attends to all: (B, 1, C), what XCiT's class attention asks for.
-
-    Args:
-        site (Site): The place it is made for.
-        p (int, optional): Order of the norm, see :class:`SimAAttention`.
-    """
-
-    takes_mask = True
-    for_class_token = True
-
-    def __init__(self, site: Site, p: Optional[int] = 1) -> None:
-        super().__init__(site)
-        self.p = p
-
-    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
-        return l1_class_attention(q, k, v, mask, p=self.p)

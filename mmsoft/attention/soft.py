@@ -138,9 +138,7 @@ class BottleneckTokens(BaseModule):
     ) -> None:
         super().__init__(init_cfg=dict(type='Constant', layer='LayerNorm', val=initial_gamma))
         check_choice('sampling', sampling, ('conv', 'avg_pool', 'random', 'biased'))
-        self.ratio = ratio
-        self.sampling = sampling
-        self.size = size
+        self.ratio, self.sampling, self.size = ratio, sampling, size
         self.conv = PatchConv(embed_dims, embed_dims, ratio, bias=False) if sampling == 'conv' else None
         self.norm = nn.LayerNorm(embed_dims)
         self.act = nn.GELU()

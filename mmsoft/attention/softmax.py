@@ -23,14 +23,3 @@ class SoftmaxAttention(MultiheadAttention):
     def class_attention(self) -> dict:
         """See :class:`Attention`."""
         return dict(type='SoftmaxClassAttention')
-
-
-@MODELS.register_module()
-class SoftmaxClassAttention(SoftmaxAttention):
-    """The same for the first token alone, which attends to all, as in XCiT: (B, 1, C)."""
-
-    for_class_token = True
-
-    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
-        return super().product(q[:, :, :1], k, v, mask)

@@ -1,14 +1,17 @@
 """What every mmsoft backbone has in common: sizes, outputs, freezing, layers, published checkpoints."""
 
-from collections.abc import Iterable, Sequence
-from typing import Optional, Union
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Optional, Union
 
 import torch
-from mmengine.model import BaseModule, PretrainedInit
+from mmengine.model import BaseModule, ModuleList, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
 from mmsoft.checkpoint import convert_classifier_checkpoint, load_pretrained
+from mmsoft.layers.blocks import apply_block
+from mmsoft.layers.maps import resize_pos_embed, to_tokens
 from mmsoft.utils import OptionError, check_choice
 
 Arch = Union[str, dict]
@@ -20,8 +23,8 @@ class BaseBackbone(BaseModule):
     Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
     all, read them by pointer. In evaluation, the result for an image never depends on the other images in its batch.
 
-    A subclass sets :attr:`published` and :attr:`arch_settings`, builds its parts, calls :meth:`freeze` when all exist,
-    returns :meth:`_outputs` from its forward, and defines :meth:`_layers` and :meth:`_frozen_modules`.
+    A subclass sets the attributes below, builds its parts, ``stages`` where sizes have ``depths`` and ``blocks`` where
+    they have ``depth``, calls :meth:`freeze` when all exist, and returns :meth:`_outputs` from its forward.
 
     Args:
         depth (int): Number of outputs, stages or blocks, that ``out_indices`` and ``frozen_stages`` count.
@@ -39,13 +42,12 @@ class BaseBackbone(BaseModule):
         in_channels (int): Channels of the image.
         init_cfg (dict or list[dict], optional): ``dict(type='Pretrained', checkpoint=FILE)`` takes a published file
             as it is, one of ours or one of mmengine's.
-
-    Raises:
-        OptionError: If an argument names something that does not exist, a class token for example.
     """
 
     published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.
     arch_settings: dict[str, dict] = {}  #: Sizes by name.
+    stem: tuple[str, ...] = ()  #: Names of parts in front of the first block.
+    tail: tuple[str, ...] = ('norm',)  #: Names of parts behind the last block.
 
     def __init__(
         self,
@@ -72,17 +74,12 @@ class BaseBackbone(BaseModule):
         if not -1 <= frozen_stages <= depth:
             raise OptionError(f'frozen_stages must lie between -1 and {depth}; got {frozen_stages}')
         self.out_indices = tuple(sorted({i % depth for i in out_indices}))
-        self.out_type = out_type
-        self.with_cls_token = with_cls_token
+        self.out_type, self.with_cls_token = out_type, with_cls_token
         self.has_cls_token = out_type == 'cls_token' or with_cls_token
         if self.has_cls_token and self.out_indices[-1] != depth - 1:
             raise OptionError(f'with_cls_token needs the last output, {depth - 1}, in out_indices; got {out_indices}')
-        self.frozen_stages = frozen_stages
-        self.norm_eval = norm_eval
-        self.with_cp = with_cp
-        self.drop_rate = drop_rate
-        self.drop_path_rate = drop_path_rate
-        self.in_channels = in_channels
+        self.frozen_stages, self.norm_eval, self.with_cp = frozen_stages, norm_eval, with_cp
+        self.drop_rate, self.drop_path_rate, self.in_channels = drop_rate, drop_path_rate, in_channels
 
     @classmethod
     def read_arch(cls, arch: Arch, **defaults) -> dict:
@@ -113,7 +110,7 @@ class BaseBackbone(BaseModule):
 
     def init_weights(self) -> None:
         """Initialises every layer, then loads the pretrained checkpoint over it if ``init_cfg`` names one."""
-        given = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg] if self.init_cfg else []
+        given = [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []
         pretrained = [cfg for cfg in given if cfg['type'] in ('Pretrained', 'PretrainedInit', PretrainedInit)]
         self.init_cfg = [cfg for cfg in given if cfg not in pretrained] or self.default_init_cfg()
         super().init_weights()
@@ -137,18 +134,25 @@ class BaseBackbone(BaseModule):
 
     def freeze(self) -> None:
         """Freezes ``frozen_stages``; called once all layers exist, when optimizers and distributed wrappers look."""
-        for module in self._frozen_modules() if self.frozen_stages >= 0 else ():
-            module.requires_grad_(False)
-            if isinstance(module, nn.Module):
-                module.eval()
-
-    def _frozen_modules(self) -> Iterable[Union[nn.Module, nn.Parameter]]:
-        """Modules and parameters that ``frozen_stages``, 0 or more, excludes from training."""
-        raise NotImplementedError
+        units: Any = self.stages if 'depths' in self.arch else self.blocks
+        names = self.stem if self.frozen_stages < len(units) else self.stem + self.tail
+        parts = [attrgetter(name)(self) for name in names] + list(units[: self.frozen_stages])
+        for part in parts if self.frozen_stages >= 0 else ():
+            if part is not None:
+                part.requires_grad_(False)
+            if isinstance(part, nn.Module):
+                part.eval()
 
     def _layers(self) -> list[tuple[str, ...]]:
-        """How the names of parameters begin, layer by layer from the stem; all others belong to the last layer."""
-        raise NotImplementedError
+        """How parameters' names begin, layer by layer from the stem; a stage's embedding belongs to its first block."""
+        if 'depth' in self.arch:
+            return [self.stem, *((f'blocks.{i}.',) for i in range(self.arch['depth']))]
+        before = ('embed', 'norm', 'pos_embed', 'cls_token')
+        layers = [tuple(f'stages.0.{part}' for part in before)]
+        for stage, depth in enumerate(self.arch['depths']):
+            layers += [(f'stages.{stage}.blocks.{block}.',) for block in range(depth)]
+            layers[-depth] += tuple(f'stages.{stage}.{part}' for part in before if stage)
+        return layers
 
     def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> tuple[int, int]:
         """Layer of a parameter and the number of layers, for layer-wise learning-rate decay as in mmpretrain.
@@ -166,22 +170,53 @@ class BaseBackbone(BaseModule):
         convert_classifier_checkpoint(self, state_dict)
 
 
-def layers_of_stages(depths: Sequence[int]) -> list[tuple[str, ...]]:
-    """Layers of a backbone whose stages embed, then repeat blocks: an embedding is in the layer of the next block."""
-    before = ('embed', 'norm', 'pos_embed', 'cls_token')
-    layers = [tuple(f'stages.0.{part}' for part in before)]
-    for stage, depth in enumerate(depths):
-        for block in range(depth):
-            parts = before if stage and not block else ()
-            layers.append((f'stages.{stage}.blocks.{block}.', *(f'stages.{stage}.{part}' for part in parts)))
-    return layers
+class Stage(BaseModule):
+    """Embedding of a map to C = ``embed_dims`` channels, norm, class token, position embedding and blocks, if not None.
 
+    ``grid`` has the rows and columns that a learned position embedding, of the class token too, is made for. ``blocks``
+    are called with tokens and the shape of their map; ``with_cp`` recomputes each of them in the backward pass.
+    """
 
-def linear_rates(last: float, count: int) -> list[float]:
-    """Rates of stochastic depth, from 0 to that of the last of ``count`` blocks."""
-    return [last * i / max(1, count - 1) for i in range(count)]
+    def __init__(
+        self,
+        embed: nn.Module,
+        embed_dims: int,
+        blocks: ModuleList,
+        with_cls_token: bool,
+        with_cp: bool,
+        norm: Optional[nn.Module] = None,
+        grid: Optional[tuple[int, int]] = None,
+    ) -> None:
+        super().__init__()
+        self.grid, self.with_cp = grid, with_cp
+        self.embed = embed
+        self.norm = norm
+        if grid is not None:
+            self.pos_embed = token_parameter(grid[0] * grid[1] + with_cls_token, embed_dims)
+        self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
+        self.blocks = blocks
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
+        x = self.embed(x)
+        hw = (x.size(2), x.size(3))
+        x = to_tokens(x)
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.cls_token is not None:
+            x = with_token(self.cls_token, x)
+        if self.grid is not None:
+            x = x + resize_pos_embed(self.pos_embed, self.grid, hw)
+        for block in self.blocks:
+            x = apply_block(block, x, hw, with_cp=self.with_cp)
+        return x, hw
 
 
 def token_parameter(num_tokens: int, embed_dims: int) -> nn.Parameter:
     """Class token or position embedding of shape (1, num_tokens, embed_dims), truncated normal."""
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, num_tokens, embed_dims), std=0.02))
+
+
+def with_token(token: Tensor, x: Tensor) -> Tensor:
+    """Puts a class token (1, 1, C) in front of tokens (B, n, C): (B, 1 + n, C)."""
+    return torch.cat([token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)

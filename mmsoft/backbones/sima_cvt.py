@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Optional
 
+import numpy as np
 import torch
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.attention.base import HW, Site, build_attention
-from mmsoft.layers import PreNormBlock, apply_block, pad_to_multiple, to_map, to_tokens
+from mmsoft.layers import PreNormBlock, pad_to_multiple, to_map, to_tokens
 from mmsoft.registry import MODELS
 
-from .base import Arch, BaseBackbone, layers_of_stages, linear_rates, token_parameter
+from .base import Arch, BaseBackbone, Stage
 
 
 class QuickGELU(nn.Module):
@@ -51,6 +52,7 @@ class SimACvT(BaseBackbone):
     """
 
     published = 'sima_cvt'
+    stem = ('stages.0.embed', 'stages.0.norm')
 
     arch_settings = {
         '13': dict(embed_dims=[64, 192, 384], num_heads=[1, 3, 6], depths=[1, 2, 10]),
@@ -77,13 +79,13 @@ class SimACvT(BaseBackbone):
         for i, depth in enumerate(self.arch['depths'][: self.out_indices[-1] + 1]):
             dims, last = channels[i + 1], i == 2
             site = Site(dims, num_heads or self.arch['num_heads'][i], (56 >> i,) * 2, (8, 4, 2)[i], project=project)
-            rates = linear_rates(self.drop_path_rate if last else 0, depth)
+            rates = np.linspace(0, self.drop_path_rate if last else 0, depth).tolist()
             blocks = ModuleList(
                 PreNormBlock(build_attention(attention, site), dims, self.drop_rate, rate, eps=1e-5, act_cfg=act_cfg)
                 for rate in rates
             )
             embed = nn.Conv2d(channels[i], dims, *((3, 2, 1) if i else (7, 4, 2)))
-            self.stages.append(CvTStage(embed, dims, blocks, with_cls_token=last, with_cp=self.with_cp))
+            self.stages.append(Stage(embed, dims, blocks, last, self.with_cp, norm=nn.LayerNorm(dims, eps=1e-5)))
         self.norm = nn.LayerNorm(self.embed_dims[-1], eps=1e-5) if self.has_cls_token else None
         self.freeze()
 
@@ -92,54 +94,11 @@ class SimACvT(BaseBackbone):
         x = pad_to_multiple(x, 4)
         maps = []
         for i, stage in enumerate(self.stages):
-            x, cls = stage(x)
+            tokens, hw = stage(x)
+            x = to_map(tokens[:, tokens.size(1) - hw[0] * hw[1] :], hw)
             if i in self.out_indices:
                 maps.append(x)
-        return self._outputs(maps, self.norm(cls) if self.norm is not None else None)
-
-    def _layers(self) -> list[tuple[str, ...]]:
-        return layers_of_stages(self.arch['depths'])
-
-    def _frozen_modules(self):
-        yield from (self.stages[0].embed, self.stages[0].norm)
-        yield from self.stages[: self.frozen_stages]
-        if self.norm is not None and self.frozen_stages >= len(self.stages):
-            yield self.norm
-
-
-class CvTStage(BaseModule):
-    """Convolutional token embedding, LayerNorm and blocks.
-
-    Args:
-        embed (nn.Module): Maps an image or a map to a map of ``embed_dims`` channels.
-        embed_dims (int): Channels C.
-        blocks (ModuleList): Called with tokens and the shape of their map.
-        with_cls_token (bool): Put a class token in front of the tokens.
-        with_cp (bool): Recompute each block in the backward pass.
-    """
-
-    def __init__(
-        self, embed: nn.Module, embed_dims: int, blocks: ModuleList, with_cls_token: bool, with_cp: bool
-    ) -> None:
-        super().__init__()
-        self.with_cp = with_cp
-        self.embed = embed
-        self.norm = nn.LayerNorm(embed_dims, eps=1e-5)
-        self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
-        self.blocks = blocks
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Optional[Tensor]]:
-        """A map to a map of shape (B, C, H', W') and the class token of shape (B, C), None where there is none."""
-        x = self.embed(x)
-        hw = (x.size(2), x.size(3))
-        x = self.norm(to_tokens(x))
-        if self.cls_token is not None:
-            x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
-        for block in self.blocks:
-            x = apply_block(block, x, hw, with_cp=self.with_cp)
-        if self.cls_token is None:
-            return to_map(x, hw), None
-        return to_map(x[:, 1:], hw), x[:, 0]
+        return self._outputs(maps, self.norm(tokens[:, 0]) if self.norm is not None else None)
 
 
 class ConvProjection(Sequential):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Optional
 
-import torch
+import numpy as np
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ from mmsoft.attention.base import Site, build_attention
 from mmsoft.layers import PatchConv, PreNormBlock, apply_block, pad_to_multiple, resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
 
-from .base import Arch, BaseBackbone, linear_rates, token_parameter
+from .base import Arch, BaseBackbone, token_parameter, with_token
 
 
 @MODELS.register_module()
@@ -41,6 +41,7 @@ class SimADeiT(BaseBackbone):
     """
 
     published = 'sima_deit'
+    stem = ('patch_embed', 'cls_token', 'pos_embed')
 
     arch_settings = dict(
         tiny=dict(embed_dims=192, num_heads=3, depth=12),
@@ -69,7 +70,7 @@ class SimADeiT(BaseBackbone):
         self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)
         self.cls_token = token_parameter(1, self.embed_dims)
         self.pos_embed = token_parameter(1 + self.grid[0] * self.grid[1], self.embed_dims)
-        rates = linear_rates(self.drop_path_rate, depth)
+        rates = np.linspace(0, self.drop_path_rate, depth).tolist()
         self.blocks = ModuleList(
             PreNormBlock(build_attention(attention, site), self.embed_dims, self.drop_rate, rate, act_cfg=act_cfg)
             for rate in rates[: self.out_indices[-1] + 1]
@@ -81,8 +82,7 @@ class SimADeiT(BaseBackbone):
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x = self.patch_embed(pad_to_multiple(x, self.patch_size))
         hw = (x.size(2), x.size(3))
-        x = to_tokens(x)
-        x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
+        x = with_token(self.cls_token, to_tokens(x))
         x = x + resize_pos_embed(self.pos_embed, self.grid, hw, mode='bicubic')
         maps = []
         for i, block in enumerate(self.blocks):
@@ -91,12 +91,3 @@ class SimADeiT(BaseBackbone):
                 maps.append(to_map(x[:, 1:], hw))
         cls = self.norm(x[:, 0]) if self.norm is not None else None
         return self._outputs(maps, cls)
-
-    def _layers(self) -> list[tuple[str, ...]]:
-        return [('patch_embed', 'cls_token', 'pos_embed'), *((f'blocks.{i}.',) for i in range(self.arch['depth']))]
-
-    def _frozen_modules(self):
-        yield from (self.patch_embed, self.cls_token, self.pos_embed)
-        yield from self.blocks[: self.frozen_stages]
-        if self.norm is not None and self.frozen_stages >= len(self.blocks):
-            yield self.norm

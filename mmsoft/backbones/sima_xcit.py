@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Optional
 
-import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ from mmsoft.layers import (
 )
 from mmsoft.registry import MODELS
 
-from .base import Arch, BaseBackbone, token_parameter
+from .base import Arch, BaseBackbone, token_parameter, with_token
 
 
 @MODELS.register_module()
@@ -60,6 +59,7 @@ class SimAXCiT(BaseBackbone):
     """
 
     published = 'sima_xcit'
+    stem = ('patch_embed', 'pos_encoding')
 
     # XCiT starts γ at 1 for 12 blocks and at 1e-5 for 24; that of the paper's 20 blocks is not published.
     arch_settings = {
@@ -135,6 +135,7 @@ class SimAXCiT(BaseBackbone):
                 for _ in range(2)
             )
             self.norm = nn.LayerNorm(dims, eps=1e-6)
+        self.tail = ('cls_token', 'cls_blocks', 'norm') if self.has_cls_token else ()
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
@@ -156,18 +157,11 @@ class SimAXCiT(BaseBackbone):
 
     def _attend_class(self, x: Tensor, *where: Any) -> Tensor:
         """Class token of shape (B, C), after the final norm, from the tokens of the last block."""
-        x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
+        x = with_token(self.cls_token, x)
         for block in self.cls_blocks:
             x = apply_block(block, x, *where, with_cp=self.with_cp)
         return self.norm(x[:, 0])
 
     def _layers(self) -> list[tuple[str, ...]]:
         class_blocks = [('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.',)] if self.has_cls_token else []
-        blocks = [(f'blocks.{i}.',) for i in range(self.arch['depth'])]
-        return [('patch_embed', 'pos_encoding'), *blocks, *class_blocks]
-
-    def _frozen_modules(self):
-        yield from (self.patch_embed, self.pos_encoding)
-        yield from self.blocks[: self.frozen_stages]
-        if self.has_cls_token and self.frozen_stages >= len(self.blocks):
-            yield from (self.cls_token, self.cls_blocks, self.norm)
+        return [*super()._layers(), *class_blocks]

@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 from typing import Union
 
+import numpy as np
 import torch
-from mmengine.model import BaseModule, ModuleList, Sequential
+from mmengine.model import ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.attention.base import Site, build_attention
 from mmsoft.attention.soft import SOFTAttention
 from mmsoft.attention.softmax import SoftmaxAttention
-from mmsoft.layers.blocks import PostNormBlock, PreNormBlock, apply_block
+from mmsoft.layers.blocks import PostNormBlock, PreNormBlock
 from mmsoft.layers.embed import ConvNormAct, PatchEmbed
-from mmsoft.layers.maps import resize_pos_embed, to_map, to_tokens
+from mmsoft.layers.maps import to_map
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
 
-from .base import Arch, BaseBackbone, layers_of_stages, linear_rates, token_parameter
+from .base import Arch, BaseBackbone, Stage
 
 STRIDES = (4, 8, 16, 32)
 
@@ -55,6 +56,7 @@ class SOFT(BaseBackbone):
     """
 
     published = 'soft'
+    stem = ('stages.0.embed',)
 
     # Depths of `small` are the paper's; the published code says 20 in stage 2.
     arch_settings: dict[str, dict] = {
@@ -88,16 +90,18 @@ class SOFT(BaseBackbone):
 
         self.embed_dims = self.arch['embed_dims']
         channels = [self.in_channels, *self.embed_dims]
-        rates = iter(linear_rates(self.drop_path_rate, sum(self.arch['depths'])))
+        keys = ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes')
+        sizes = list(zip(*(self.arch[key] for key in keys)))
+        rates = iter(np.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).tolist())
         self.stages = ModuleList()
-        for i in range(self.out_indices[-1] + 1):
-            grid = (-(-img_size // STRIDES[i]),) * 2
-            blocks = ModuleList(self._block(i, grid, next(rates)) for _ in range(self.arch['depths'][i]))
+        for i, (dims, heads, *others) in enumerate(sizes[: self.out_indices[-1] + 1]):
+            site = Site(dims, heads, (-(-img_size // STRIDES[i]),) * 2, *others)
+            blocks = ModuleList(self._block(i, site, next(rates)) for _ in range(self.arch['depths'][i]))
             if embedding == 'patches':
-                embed = PatchEmbed(channels[i], channels[i + 1], 4 if i == 0 else 2)
+                embed = PatchEmbed(channels[i], dims, 4 if i == 0 else 2)
             else:
-                embed = _overlapped(channels[i], (32, 32, channels[1]) if i == 0 else (channels[i + 1],), norm_cfg)
-            self.stages.append(SOFTStage(embed, channels[i + 1], grid, blocks, i == 3, self.with_cp))
+                embed = _overlapped(channels[i], (32, 32, dims) if i == 0 else (dims,), norm_cfg)
+            self.stages.append(Stage(embed, dims, blocks, i == 3, self.with_cp, grid=site.grid))
         self.norm = nn.LayerNorm(self.embed_dims[3], eps=1e-6) if len(self.stages) == len(STRIDES) else None
         self.freeze()
 
@@ -138,70 +142,15 @@ class SOFT(BaseBackbone):
             attention = [*[{'type': 'SOFTAttention', **attention}] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
             raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
-        soft = ('SOFTAttention', 'mmsoft.SOFTAttention', SOFTAttention)
-        return [
-            {'norm': norm, **cfg} if isinstance(cfg, dict) and cfg.get('type') in soft else cfg for cfg in attention
-        ]
+        names = ('SOFTAttention', 'mmsoft.SOFTAttention', SOFTAttention)
+        is_soft = (isinstance(cfg, dict) and cfg.get('type') in names for cfg in attention)
+        return [{'norm': norm, **cfg} if soft else cfg for soft, cfg in zip(is_soft, attention)]
 
-    def _block(self, stage: int, grid: tuple[int, int], rate: float) -> nn.Module:
-        dims, heads, ratio, kernel_size = (
-            self.arch[key][stage] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes')
-        )
-        attn = build_attention(self.attention[stage], Site(dims, heads, grid, ratio, kernel_size))
+    def _block(self, stage: int, site: Site, rate: float) -> nn.Module:
+        attn = build_attention(self.attention[stage], site)
         if stage == 3 and isinstance(attn, SoftmaxAttention):
-            return PreNormBlock(attn, dims, self.drop_rate, rate)
-        return PostNormBlock(attn, dims, 1 - (1 - self.drop_rate) * (1 - rate))
-
-    def _layers(self) -> list[tuple[str, ...]]:
-        return layers_of_stages(self.arch['depths'])
-
-    def _frozen_modules(self):
-        yield self.stages[0].embed
-        yield from self.stages[: self.frozen_stages]
-        if self.norm is not None and self.frozen_stages >= len(self.stages):
-            yield self.norm
-
-
-class SOFTStage(BaseModule):
-    """Embedding, learned position embedding and blocks.
-
-    Args:
-        embed (nn.Module): Maps an image or a map to a map of ``embed_dims`` channels.
-        embed_dims (int): Channels C.
-        grid (tuple[int, int]): Rows and columns that the position embedding is made for.
-        blocks (ModuleList): Called with tokens and the shape of their map.
-        with_cls_token (bool): Put a class token, with a position embedding of its own, in front of the tokens.
-        with_cp (bool): Recompute each block in the backward pass.
-    """
-
-    def __init__(
-        self,
-        embed: nn.Module,
-        embed_dims: int,
-        grid: tuple[int, int],
-        blocks: ModuleList,
-        with_cls_token: bool,
-        with_cp: bool,
-    ) -> None:
-        super().__init__()
-        self.grid = grid
-        self.with_cp = with_cp
-        self.embed = embed
-        self.pos_embed = token_parameter(grid[0] * grid[1] + with_cls_token, embed_dims)
-        self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
-        self.blocks = blocks
-
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
-        x = self.embed(x)
-        hw = (x.size(2), x.size(3))
-        x = to_tokens(x)
-        if self.cls_token is not None:
-            x = torch.cat([self.cls_token.to(x.dtype).expand(x.size(0), -1, -1), x], dim=1)
-        x = x + resize_pos_embed(self.pos_embed, self.grid, hw)
-        for block in self.blocks:
-            x = apply_block(block, x, hw, with_cp=self.with_cp)
-        return x, hw
+            return PreNormBlock(attn, site.dims, self.drop_rate, rate)
+        return PostNormBlock(attn, site.dims, 1 - (1 - self.drop_rate) * (1 - rate))
 
 
 def _overlapped(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Sequential:

@@ -16,19 +16,12 @@ RUN_ELEMENTS = 2**19
 
 
 class FFN(BaseModule):
-    """Two linear maps with an activation between them, without a residual connection.
+    """Linear map of C to 4 · C channels, activation, by default the exact GELU, and linear map back."""
 
-    Args:
-        embed_dims (int): Channels C.
-        ratio (float): Width of the intermediate over C. Defaults to 4.
-        act_cfg (dict): Activation. Defaults to the exact GELU.
-    """
-
-    def __init__(self, embed_dims: int, ratio: float = 4, act_cfg: dict = dict(type='GELU')) -> None:
+    def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU')) -> None:
         super().__init__()
-        width = int(ratio * embed_dims)
-        first = nn.Sequential(nn.Linear(embed_dims, width), build_activation_layer(act_cfg))
-        self.layers = nn.Sequential(first, nn.Linear(width, embed_dims))
+        first = nn.Sequential(nn.Linear(embed_dims, 4 * embed_dims), build_activation_layer(act_cfg))
+        self.layers = nn.Sequential(first, nn.Linear(4 * embed_dims, embed_dims))
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
@@ -38,13 +31,6 @@ class FFN(BaseModule):
         tokens = max(1, RUN_ELEMENTS // max(1, x.size(0) * self.layers[1].in_features))
         runs = [self.layers(run) for run in x.split(tokens, dim=1)]
         return torch.cat(runs, dim=1) if len(runs) > 1 else runs[0]
-
-
-class BranchDropout(nn.Sequential):
-    """Elementwise dropout, then stochastic depth, of a residual branch."""
-
-    def __init__(self, drop_rate: float = 0.0, drop_path_rate: float = 0.0) -> None:
-        super().__init__(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
 
 def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: bool = False) -> Tensor:
@@ -57,20 +43,16 @@ def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: bool = False) 
 class PostNormBlock(BaseModule):
     """``x = LN(x + drop(attn(x)))``, ``x = LN(x + drop(ffn(x)))``: the SOFT layer as published.
 
-    Args:
-        attn (nn.Module): Called with tokens (B, n, C) and the shape of their map.
-        embed_dims (int): Channels C.
-        drop_rate (float): Elementwise dropout of both branches.
-        drop_path_rate (float): Stochastic depth of both branches.
+    ``attn`` is called with tokens (B, n, C = ``embed_dims``) and the shape of their map; dropout is elementwise.
     """
 
-    def __init__(self, attn: nn.Module, embed_dims: int, drop_rate: float = 0.0, drop_path_rate: float = 0.0) -> None:
+    def __init__(self, attn: nn.Module, embed_dims: int, drop_rate: float = 0.0) -> None:
         super().__init__()
         self.attn = attn
         self.norm1 = nn.LayerNorm(embed_dims)
         self.ffn = FFN(embed_dims, act_cfg=dict(type='GELU', approximate='tanh'))
         self.norm2 = nn.LayerNorm(embed_dims)
-        self.drop = BranchDropout(drop_rate, drop_path_rate)
+        self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
@@ -81,10 +63,8 @@ class PostNormBlock(BaseModule):
 class PreNormBlock(BaseModule):
     """``x = x + drop(attn(LN(x)))``, ``x = x + drop(ffn(LN(x)))``: the ViT layer.
 
-    Args:
-        attn, embed_dims, drop_rate, drop_path_rate: See :class:`PostNormBlock`.
-        eps (float): Of the two LayerNorms. Defaults to 1e-6.
-        act_cfg (dict): Activation of the FFN. Defaults to the exact GELU.
+    Arguments are those of :class:`PostNormBlock`, the rate of stochastic depth in both branches, the ``eps`` of the two
+    LayerNorms and the activation of the FFN, by default the exact GELU.
     """
 
     def __init__(
@@ -101,7 +81,7 @@ class PreNormBlock(BaseModule):
         self.attn = attn
         self.norm2 = nn.LayerNorm(embed_dims, eps=eps)
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
-        self.drop = BranchDropout(drop_rate, drop_path_rate)
+        self.drop = nn.Sequential(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
     def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""

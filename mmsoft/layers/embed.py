@@ -17,15 +17,7 @@ from .maps import pad_to_multiple, to_map, to_tokens
 class ConvNormAct(Sequential):
     """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there).
 
-    ``mmcv.cnn.fuse_conv_bn`` folds the first two once weights no longer change.
-
-    Args:
-        in_channels (int): Channels of the map.
-        out_channels (int): Channels of the result.
-        stride (int): Of the convolution.
-        norm_cfg (dict): Norm. Defaults to BatchNorm.
-        bias (bool): Of the convolution. Defaults to True.
-        act (Callable): Makes the activation. Defaults to ReLU.
+    ``act`` makes the activation. ``mmcv.cnn.fuse_conv_bn`` folds the first two once weights no longer change.
     """
 
     def __init__(
@@ -43,14 +35,7 @@ class ConvNormAct(Sequential):
 
 
 class PatchConv(nn.Conv2d):
-    """Convolution whose stride is its kernel size; a matrix product over patches where :func:`is_half_on_cpu`.
-
-    Args:
-        in_channels (int): Channels of the map.
-        out_channels (int): Channels of the result.
-        patch_size (int): Side k of a patch.
-        bias (bool): Defaults to True.
-    """
+    """Convolution whose stride is its kernel size; a matrix product over patches where :func:`is_half_on_cpu`."""
 
     def __init__(self, in_channels: int, out_channels: int, patch_size: int, bias: bool = True) -> None:
         super().__init__(in_channels, out_channels, patch_size, patch_size, bias=bias)
@@ -77,10 +62,7 @@ def is_half_on_cpu(x: Tensor) -> bool:
 class PatchEmbed(BaseModule):
     """Linear map of patches that do not overlap, and LayerNorm, as PVT embeds (2102.12122, Sec. 3.2).
 
-    Args:
-        in_channels (int): Channels of the map.
-        embed_dims (int): Channels C of the patches.
-        patch_size (int): Side of a patch; a map is padded with zeros at its right and bottom to whole ones.
+    A map is padded with zeros at its right and bottom to whole patches.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:

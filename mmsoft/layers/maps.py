@@ -8,11 +8,8 @@ from mmsoft.ops.numerics import at_least_float32, is_exporting
 
 
 def to_map(tokens: Tensor, hw: tuple[int, int]) -> Tensor:
-    """Views tokens of shape (B, n, C) as a map of shape (B, C, H, W) with n = H · W, in channels-last format.
-
-    For a single image, ``transpose(1, 2).unflatten(2, hw)`` has a batch stride that PyTorch takes for another format:
-    each convolution would then copy the map.
-    """
+    """Views tokens of shape (B, n, C) as a map of shape (B, C, H, W) with n = H · W, in channels-last format."""
+    # transpose(1, 2).unflatten(2, hw) has, for one image, strides of another format: convolutions would copy the map
     return tokens.reshape(tokens.size(0), *hw, tokens.size(2)).permute(0, 3, 1, 2)
 
 
@@ -87,7 +84,7 @@ def resize_pos_embed(pos_embed: Tensor, grid: tuple[int, int], hw: tuple[int, in
         mode (str): ``'bilinear'`` (as SOFT publishes) or ``'bicubic'``, with ``align_corners=False``.
 
     Returns:
-        Tensor: Shape (1, extra + hw[0] · hw[1], C), in the dtype of ``pos_embed``, resized in float32 at least.
+        Tensor: Shape (1, extra + hw[0] · hw[1], C), dtype of ``pos_embed``. Computed in float32 at least.
     """
     if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed

@@ -7,12 +7,13 @@ from typing import Any, Optional
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
+from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 
 from mmsoft.utils import OptionError
 
-from .blocks import FFN, BranchDropout
+from .blocks import FFN
 from .embed import ConvNormAct
 from .maps import to_map, to_tokens
 
@@ -45,6 +46,25 @@ def extent_mask(extent: Tensor, hw: Sequence[int]) -> Tensor:
     """Mask of shape (B, 1, H', W') that is true in the first ``extent`` rows and columns, given as (B, 2)."""
     rows, columns = (torch.arange(length, device=extent.device) < extent[:, i, None] for i, length in enumerate(hw))
     return (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
+
+
+def attend_inside(
+    attn: nn.Module, x: Tensor, hw: HW, mask: Optional[Tensor], sizes: Optional[list[HW]] = None
+) -> Tensor:
+    """Calls an attention (see :class:`mmsoft.attention.Attention`), with one image at a time if it takes no mask.
+
+    ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places.
+    """
+    if mask is None or getattr(attn, 'takes_mask', True):
+        return attn(x, hw, mask)
+    assert sizes is not None
+    extra, outs = x.size(1) - hw[0] * hw[1], []
+    for image, (rows, columns) in zip(x.split(1), sizes):
+        tokens = image[:, extra:].unflatten(1, hw)[:, :rows, :columns].flatten(1, 2)
+        out = attn(torch.cat([image[:, :extra], tokens], dim=1), (rows, columns))
+        padded = F.pad(out[:, extra:].unflatten(1, (rows, columns)), (0, 0, 0, hw[1] - columns, 0, hw[0] - rows))
+        outs.append(torch.cat([out[:, :extra], padded.flatten(1, 2)], dim=1))
+    return torch.cat(outs) if outs else x
 
 
 class ConvPatchEmbed(BaseModule):
@@ -188,14 +208,14 @@ class XCiTBlock(BaseModule):
         self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
         self.gamma2 = nn.Parameter(torch.full((embed_dims,), gamma))
-        self.drop = BranchDropout(drop_rate, drop_path_rate)
+        self.drop = nn.Sequential(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same.
 
         Where ``mask`` is false, tokens neither attend nor interact; see :class:`mmsoft.attention.Attention`.
         """
-        x = x + self.drop(self.gamma1 * self.attn(self.norm1(x), hw, mask, sizes))
+        x = x + self.drop(self.gamma1 * attend_inside(self.attn, self.norm1(x), hw, mask, sizes))
         if self.lpi is not None:
             x = x + self.drop(self.gamma3 * self.lpi(self.norm3(x), hw, mask))
         return x + self.drop(self.gamma2 * self.ffn(self.norm2(x)))
@@ -236,7 +256,7 @@ class ClassAttentionBlock(BaseModule):
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""
         y = self.norm1(x)
-        x = x + self.gamma1 * torch.cat([self.attn(y, hw, mask, sizes)[:, :1], y[:, 1:]], dim=1)
+        x = x + self.gamma1 * torch.cat([attend_inside(self.attn, y, hw, mask, sizes)[:, :1], y[:, 1:]], dim=1)
         cls, tokens = x[:, :1], x[:, 1:]
         cls = self.norm2(cls)
         if self.norm_tokens:

@@ -68,15 +68,16 @@ def _works(device: torch.device, dtype: torch.dtype) -> bool:
     try:
         found = zip((forward(x, y, b), *backward(grad, x, y, b)), (exact_product(*pair) for pair in pairs))
         errors = [float((got - want).abs().max() / want.abs().max()) for got, want in found]
-        problem = '' if all(error < 1e-4 for error in errors) else f'relative errors {errors}'
+        if all(error < 1e-4 for error in errors):
+            return True
+        problem = f'relative errors {errors}'
     except (RuntimeError, TypeError) as exception:
         problem = str(exception)
-    if problem:
-        warnings.warn(
-            f'The fused attention kernel of torch {torch.__version__} for {dtype} on {device} failed the '
-            f'self-check of mmsoft: {problem}. Gaussian products are computed in tiles instead.'
-        )
-    return not problem
+    warnings.warn(
+        f'The fused attention kernel of torch {torch.__version__} for {dtype} on {device} failed the self-check of '
+        f'mmsoft: {problem}. Gaussian products are computed in tiles instead.'
+    )
+    return False
 
 
 def forward(x: Tensor, y: Tensor, b: Tensor) -> Tensor:

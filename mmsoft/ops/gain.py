@@ -6,7 +6,7 @@ from some columns of values at some tokens, with Newton's filter of the kernel m
 """
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,18 +25,10 @@ SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (256, 8, 4
 def matched_attention(
     q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool = True, iterations: int = 20
 ) -> Tensor:
-    """SOFT or SOFT-Norm with few bottleneck tokens, times the gain that brings each head next to the one with all.
+    """SOFT, or SOFT-Norm with ``norm``, with few bottleneck tokens (B, h, m, d) in place of all (B, h, M, d).
 
-    Args:
-        q (Tensor): Queries, which are also the keys, shape (B, h, n, d).
-        few (Tensor): Bottleneck tokens, shape (B, h, m, d).
-        v (Tensor): Values, shape (B, h, n, c).
-        full (Tensor): The bottleneck tokens in whose place they stand, shape (B, h, M, d).
-        norm (bool): :func:`soft_norm_attention` instead of :func:`soft_attention`. Defaults to True.
-        iterations (int): Newton–Raphson steps. Defaults to 20.
-
-    Returns:
-        Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least. The gain is a constant for gradients.
+    It is multiplied by the gain that brings each head next to the one with all tokens, a constant for gradients. Other
+    arguments and the result are those of :func:`mmsoft.ops.soft_attention`.
     """
     out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations)
     estimate = _compiled_gain if is_compiling() else matched_gain
@@ -63,38 +55,29 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small opera
     _compiled_gain.register_fake(lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
 
 
-class _Projection(NamedTuple):
-    """Attention of some heads on an orthonormal basis Q (g, m, r): out = P Q f(T) c with T = Qᵀ A Q."""
-
-    back: Tensor  # P, from the bottleneck tokens to the sampled ones, shape (g, s, m)
-    basis: Tensor  # (g, m, r)
-    matrix: Tensor  # T, (g, r, r)
-    columns: Tensor  # c, (g, r, k)
-    norms: tuple[Tensor, ...]  # row sums of A, row sums of A², and the diagonal of A², (g, m, 1)
-
-
 def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -> Tensor:
     """Attention of columns u (B, h, s, k) at queries q (B, h, s, d) by bottleneck tokens: (B, h, s, k)."""
     lead, m = tokens.shape[:2], tokens.size(2)
     tile = TILE_ELEMENTS.get(q.device.type, TILE_ELEMENTS['cuda'])  # for a few heads, whose matrices stay in the cache
     heads = prod(lead) if is_exporting() else max(1, tile // (m * (m + q.size(2))))
     groups = (t.flatten(0, 1).split(heads) for t in (tokens, q, u))
-    parts = [_project(some, some_q, some_u, norm) for some, some_q, some_u in zip(*groups)]
-    row_sums, *squares = (torch.cat(one).unflatten(0, lead) for one in zip(*(part.norms for part in parts)))
+    backs, bases, *parts = zip(*(_project(t, q, u, norm) for t, q, u in zip(*groups)))
+    matrix, columns, *sums = map(torch.cat, parts)
+    row_sums, *squares = (one.unflatten(0, lead) for one in sums)
     if norm:
         alpha = norm_alpha(row_sums, *squares).expand(*lead, 1, 1)
     else:
         alpha = 1.8 / row_sums.amax(2, keepdim=True).square()
-    matrix, columns = (torch.cat(one) for one in zip(*((part.matrix, part.columns) for part in parts)))
     z = inverse_product(matrix, columns, alpha.flatten(0, 1), iterations).split(heads)
-    outs = [exact_product(exact_product(part.basis, one).mT, part.back.mT) for part, one in zip(parts, z)]
+    outs = [exact_product(exact_product(basis, one).mT, back.mT) for back, basis, one in zip(backs, bases, z)]
     return torch.cat(outs).mT.unflatten(0, lead)
 
 
-def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> _Projection:
+def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, ...]:
     """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan).
 
-    As A is symmetric, it can be multiplied from the left, which is faster.
+    On its orthonormal basis Q attention is P Q f(T) c with T = Qᵀ A Q. Returns P (g, s, m), Q (g, m, r), T, c, and
+    row sums of A, row sums and diagonal of A² (g, m, 1). The symmetric A is multiplied from the left, which is faster.
     """
     m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
@@ -114,7 +97,7 @@ def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> _Projection:
     matrix = exact_product(torch.cat(products, 1), basis)
     if not norm:
         matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
-    return _Projection(back, basis, matrix, exact_product(basis.mT, y), (row_sums, *squares))
+    return back, basis, matrix, exact_product(basis.mT, y), row_sums, *squares
 
 
 def _orthonormal(x: Tensor, whole: Tensor) -> Tensor:

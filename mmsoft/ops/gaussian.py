@@ -1,8 +1,7 @@
 r"""SOFT's Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`, and its product with values.
 
-The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or
-tile by tile. The environment variable ``MMSOFT_GAUSSIAN=tiled`` forbids the former at any time. Tokens are moved to
-have their mean at zero, which changes no distance, but keeps digits.
+The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or,
+always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Both are differentiable once, not by torch.func.
 """
 
 from math import prod
@@ -21,16 +20,15 @@ MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is
 
 @at_least_float32
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -> Tensor:
-    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4), differentiable once.
+    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4).
 
     Args:
         x (Tensor): Tokens of shape (..., n, d).
-        y (Tensor, optional): Tokens of shape (..., m, d), same leading dimensions. Defaults to ``x`` itself, with ones
-            on the diagonal free of rounding.
+        y (Tensor, optional): Tokens of shape (..., m, d). Defaults to ``x`` itself, with ones on the diagonal.
         ridge (float): Added to the diagonal of the kernel of ``x`` with itself. Defaults to 0.
 
     Returns:
-        Tensor: Kernel matrix of shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
+        Tensor: Shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
     """
     diagonal = 1 + ridge if y is None else None
     if not is_exporting():
@@ -46,15 +44,8 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    The n×m matrix is never held, neither here nor in the backward pass. Differentiable once, not by torch.func.
-
-    Args:
-        x (Tensor): Tokens of shape (..., n, d).
-        y (Tensor): Tokens of shape (..., m, d), same leading dimensions and dtype.
-        b (Tensor): Values at the tokens ``y``, shape (..., m, c).
-
-    Returns:
-        Tensor: Shape (..., n, c), dtype of ``x``. Computed in float32 at least.
+    Of tokens (..., n, d) and (..., m, d) and values (..., m, c) of one dtype: (..., n, c). Computed in float32 or more.
+    The n×m matrix is never held, neither here nor in the backward pass.
     """
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
@@ -143,7 +134,7 @@ def _kernel(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _centred(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Both token sets around the middle of their means."""
+    """Both token sets around the middle of their means, which changes no distance, but keeps digits."""
     if not is_exporting() and (x.numel() == 0 or y.numel() == 0):
         return x, y
     center = (x.detach().mean(-2, keepdim=True) + y.detach().mean(-2, keepdim=True)) / 2

@@ -8,7 +8,6 @@ tokens are iterated; for many, f is a polynomial of one resolvent. ``docs/deriva
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -71,16 +70,13 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
 
 
 class _InverseProduct(torch.autograd.Function):
-    """:func:`inverse_product` on (g, m, m), (g, m, c) and (g, 1, 1); both passes use the same factors.
-
-    Under ``torch.compile`` each pass is one operator, which returns no factors.
-    """
+    """On (g, m, m), (g, m, c) and (g, 1, 1). Both passes use the same factors; compiled, each is one operator."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int) -> Tensor:
-        ctx.compiled, ctx.iterations = is_compiling(), iterations
+        ctx.iterations, ctx.compiled = iterations, is_compiling()
         factors = (matrix, alpha) if ctx.compiled else _factorize(matrix, alpha, iterations)
-        out = compiled_product(matrix, alpha, y, iterations) if ctx.compiled else _multiply(factors, y, iterations)
+        out = (compiled_product if ctx.compiled else _multiply)(y, iterations, *factors)
         ctx.save_for_backward(out, *factors)
         return out
 
@@ -89,22 +85,19 @@ class _InverseProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         out, *factors = ctx.saved_tensors
         with no_autocast(grad.device.type):
-            if ctx.compiled:
-                dy = compiled_product(factors[0], factors[1], grad, ctx.iterations)
-            else:
-                dy = _multiply(factors, grad, ctx.iterations)
+            dy = (compiled_product if ctx.compiled else _multiply)(grad, ctx.iterations, *factors)
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         return dmatrix, dy, None, None
 
 
-def compiled_product(matrix: Tensor, alpha: Tensor, y: Tensor, iterations: int) -> Tensor:
-    """f(M) y in one go, for compiled graphs, of (g, m, m), (g, 1, 1) and (g, m, c)."""
-    return _multiply(_factorize(matrix, alpha, iterations), y, iterations).contiguous()
+def compiled_product(y: Tensor, iterations: int, matrix: Tensor, alpha: Tensor) -> Tensor:
+    """f(M) y in one go, for compiled graphs."""
+    return _multiply(y, iterations, *_factorize(matrix, alpha, iterations)).contiguous()
 
 
 if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take minutes for tens of small products
     compiled_product = torch.library.custom_op('mmsoft::inverse_product', compiled_product, mutates_args=())
-    compiled_product.register_fake(lambda matrix, alpha, y, iterations: y.new_empty(y.shape))  # type: ignore[attr-defined]
+    compiled_product.register_fake(lambda y, *_: y.new_empty(y.shape))  # type: ignore[attr-defined]
 
 
 def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, ...]:
@@ -113,6 +106,8 @@ def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, 
         return (newton_inverse(matrix, alpha, iterations),)
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
+    # As tokens of an image resemble each other, one eigenvalue of M, with nearly the row sums as vector, exceeds the
+    # others by orders of magnitude. In H M H it has an entry of its own, and its rounding does not drown the others.
     axis = _reflection(sums)
     # H M H with R = M - mean, whose digits the mean would take: H R H + mean H1 (H1)ᵀ, H R H = R - u wᵀ - w uᵀ.
     mean = sums.mean(1, keepdim=True) / matrix.size(-1)
@@ -130,21 +125,20 @@ def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, 
     return invert_(shifted), axis, scale, border, diagonal
 
 
-def _multiply(factors: Sequence[Tensor], y: Tensor, iterations: int) -> Tensor:
+def _multiply(y: Tensor, iterations: int, first: Tensor, *others: Tensor) -> Tensor:
     """f(M) y from what :func:`_factorize` returned.
 
-    With s = α 2^T, f(λ) = √s F(√s λ), and F no longer knows of the matrix. F(x) is μ times a Chebyshev series in
-    μ = 1 / (x + c), so f(M) y takes the resolvent W = (√s M + c)⁻¹ and one product with W a term (van den Eshof and
-    Hochbruck, *Preconditioning Lanczos approximations to the matrix exponential*, SIAM J. Sci. Comput. 2006).
+    With s = α 2^T, f(λ) = √s F(√s λ). F(x) is μ times a Chebyshev series in μ = 1 / (x + c), so f(M) y takes a product
+    with the resolvent W = (√s M + c)⁻¹ a term (van den Eshof and Hochbruck, SIAM J. Sci. Comput. 2006).
     """
-    if len(factors) == 1:
-        return exact_product(factors[0], y)
-    resolvent, axis, scale, border, diagonal = factors
+    if not others:
+        return exact_product(first, y)
+    resolvent, (axis, scale, border, diagonal) = first, others
     y = exact_product(resolvent, _reflect(scale * y, axis))
-    stretch, center, (first, second, *others) = _series(iterations, _TERMS[y.dtype])
+    stretch, center, coefficients = _series(iterations, _TERMS[y.dtype])
     before, term = y, add_product(y, resolvent, y, beta=-center, alpha=stretch)
-    total = first * before + second * term
-    for coefficient in others:  # the recurrence of Chebyshev's polynomials
+    total = coefficients[0] * before + coefficients[1] * term
+    for coefficient in coefficients[2:]:  # the recurrence of Chebyshev's polynomials
         shifted = before.add(term, alpha=2 * center)
         before, term = term, add_product(shifted, resolvent, term, beta=-1, alpha=2 * stretch)
         total.add_(term, alpha=coefficient)
@@ -185,11 +179,7 @@ def invert_(matrix: Tensor) -> Tensor:
 
 
 def _reflection(vector: Tensor) -> Tensor:
-    """The u of Householder's reflection ``H = I - u uᵀ`` that turns ``vector`` (g, m, 1) to the first axis.
-
-    As tokens of an image resemble each other, one eigenvalue of M, with nearly the row sums as vector, exceeds the
-    others by orders of magnitude. In H M H it has an entry of its own, and its rounding does not drown the others.
-    """
+    """The u of Householder's reflection ``H = I - u uᵀ`` that turns ``vector`` (g, m, 1) to the first axis."""
     unit = vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True).clamp(min=torch.finfo(vector.dtype).tiny)
     first = unit[:, :1]
     axis = torch.cat([torch.where(first < 0, first - 1, first + 1), unit[:, 1:]], dim=1)

@@ -17,9 +17,9 @@ _HAS_CUSTOM_OP = hasattr(torch.library, 'custom_op')  # since torch 2.4
 def at_least_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Runs ``function`` outside autocast, on float32 copies of float16 and bfloat16 tensors; float64 stays float64.
 
-    Sums of exponentials over thousands of tokens, an inverse and an l1 norm have no meaning in half precision. If the
-    process lets a CPU round the factors of float32 products (``torch.set_float32_matmul_precision('medium')``), the
-    function runs in float64, which takes about twice the time. The result has the dtype of the first argument.
+    Sums of many exponentials, an inverse and an l1 norm have no meaning in half precision. If the process
+    lets a CPU round float32 products (``torch.set_float32_matmul_precision('medium')``), it runs in float64, in about
+    twice the time. The result has the dtype of the first argument.
     """
     name = next(iter(inspect.signature(function).parameters))
 
@@ -58,8 +58,7 @@ def autocast_enabled(device_type: str) -> bool:
 def exact_product(a: Tensor, b: Tensor) -> Tensor:
     """``a b`` of (..., n, k) and (..., k, m) with all digits of float32, also where a GPU may take TF32 for float32.
 
-    The flag that would forbid TF32 belongs to the whole process, so it is read but left alone; see :func:`split`. On a
-    CPU, :func:`at_least_float32` must be around it. Not differentiable on a GPU: for use within autograd functions.
+    On a CPU, :func:`at_least_float32` must be around it. Not differentiable on a GPU: for use in autograd functions.
     """
     first, *others = _factors(a, b)
     return sum((left @ right for left, right in others), first[0] @ first[1])
@@ -103,9 +102,8 @@ def is_exporting() -> bool:
         return True
     if hasattr(torch.compiler, 'is_exporting'):  # since torch 2.7
         return torch.compiler.is_exporting()
-    if not is_tracing():
-        return False
-    return not _HAS_CUSTOM_OP or not torch.compiler.is_dynamo_compiling() or _dynamo_exports()
+    compiles = _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not _dynamo_exports()
+    return is_tracing() and not compiles
 
 
 def is_compiling() -> bool:
@@ -129,10 +127,10 @@ for _function in (_rounds_float32, _dynamo_exports):  # their names must begin w
 
 
 def clamp_size(size: Size, maximum: int = 2**31) -> Size:
-    """``min(size, maximum)``, which an exported graph computes anew for each input.
+    """``min(size, maximum)``, at least 2, which an exported graph computes anew for each input.
 
-    A size is a tensor under ``torch.onnx.export``, a symbol under ``torch.export``, and a number otherwise. ``min`` of
-    a symbol is exported as the smaller one in the example. A new symbol must be at least 2, as 1 would be a constant.
+    A size is a tensor under ``torch.onnx.export``, a symbol under ``torch.export`` (``min`` would be exported as the
+    smaller one in the example), and a number otherwise.
     """
     if isinstance(size, Tensor):
         return size.clamp(max=maximum)
@@ -145,10 +143,7 @@ def clamp_size(size: Size, maximum: int = 2**31) -> Size:
 
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
-    """``x`` unchanged, but under ``torch.export`` one of its sizes is a new symbol instead of a formula.
-
-    Each later operator on a formula of an image's sides would take the export a second.
-    """
+    """``x``, one of whose sizes is a symbol for ``torch.export``, which takes a second for an operator on a formula."""
     size = x.size(dim)
     if not _is_export_symbol(size):
         return x

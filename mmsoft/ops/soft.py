@@ -55,8 +55,7 @@ def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
     r"""Starting scale of SOFT-Norm's iteration for matrices A of shape (B, h, m, m) and their row sums: (B, 1, 1, 1).
 
     ``2 / ‖A‖₁²``, halved at most ten times while ``‖I - α A²‖₁ > 1.01``. Both norms are taken over the heads of one
-    image; the published network takes them over the batch, and results depend on the other images. A has no negative
-    entry, so the norm needs only the row sums and the diagonal of A².
+    image, by the published network over the batch. A has no negative entry, so row sums and diagonal of A² suffice.
     """
     square_diagonal = torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
     return norm_alpha(row_sums, exact_product(kernel, row_sums), square_diagonal)

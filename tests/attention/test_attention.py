@@ -27,6 +27,7 @@ from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.sima_cvt import ConvProjection
 from mmsoft.checkpoint import to_mmsoft
 from mmsoft.layers import extent_mask
+from mmsoft.layers.xcit import attend_inside
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
@@ -105,7 +106,7 @@ def test_mask(name, extra):
     attn = build_attention(dict(type=name), Site(32, 2, (8, 8), ratio=2)).double()
     extent, hw = torch.tensor([[5, 9], [8, 10], [1, 3]]), (8, 10)
     x, mask = torch.randn(3, extra + 80, 32).double(), extent_mask(extent, hw)
-    out = attn(x, hw, mask)
+    out = attend_inside(attn, x, hw, mask, extent.tolist())
     assert out.shape == x.shape
     for i, (rows, columns) in enumerate(extent.tolist()):
         inside = torch.cat([torch.ones(extra).bool(), mask[i].flatten()])

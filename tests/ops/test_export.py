@@ -66,8 +66,8 @@ needs_operators = pytest.mark.skipif(not hasattr(torch.library, 'custom_op'), re
 @needs_operators
 def test_the_inverse_is_an_operator_as_compilers_want_it():
     x = torch.randn(3, 9, 40)
-    case = x @ x.transpose(1, 2) / 40, torch.full((3, 1, 1), 0.01), torch.randn(3, 9, 5)
-    torch.library.opcheck(compiled_product, (*case, 20))
+    case = torch.randn(3, 9, 5), 20, x @ x.transpose(1, 2) / 40, torch.full((3, 1, 1), 0.01)
+    torch.library.opcheck(compiled_product, case)
 
 
 @needs_operators
