@@ -1,7 +1,4 @@
-"""The protocol of attentions, and the place in an architecture for which one is made.
-
-How to add an attention is told in ``docs/design.md``, *A new attention*.
-"""
+"""The protocol of attentions, and the place for which one is made. ``docs/design.md`` says how to add an attention."""
 
 import warnings
 from typing import Callable, NamedTuple, Optional
