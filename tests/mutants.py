@@ -1,10 +1,8 @@
 """Mutation testing: small faults put into the package, and how many of them ``make test`` finds (docs/mutation.md).
 
-mutmut makes the mutants. Its own runner starts a Python for each, whose imports take ten seconds; here, each is a fork of
-one process that has imported the libraries, but neither the package nor its tests. Results are appended to a file of JSON
-lines, and what is there is not repeated, so that a run can be interrupted.
-
-The sample of a folder is the mutants with the smallest hash of what they change and where. A change of other code keeps them.
+mutmut makes the mutants; its own runner would start a Python for each, whose imports take ten seconds. Here, each mutant is
+a fork of one process that has imported the libraries, but neither the package nor its tests. Results are lines of JSON; what
+is there is not repeated. The sample of a folder is the mutants with the smallest hash, so a change elsewhere keeps them.
 """
 
 import argparse
@@ -20,12 +18,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import libcst as cst
+import pytest
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation import mutators
 
 ROOT = Path(__file__).resolve().parent.parent
+# Mutants of each folder, and the tests that can reach it besides its own, nearest first.
 SAMPLE = dict(ops=70, attention=55, backbones=60, necks=10, checkpoint=60, engine=50)
-# The tests that can reach a folder, besides its own, nearest first.
 REACH = dict(
     ops='attention backbones',
     attention='backbones checkpoint test_timm.py',
@@ -34,26 +33,24 @@ REACH = dict(
     checkpoint='attention backbones test_timm.py tools/test_convert_checkpoint.py apis/test_predict.py',
     engine='torture/test_disks.py tools test_recipes.py',
 )
+LIBRARIES = 'mmengine mmcv mmdet.apis mmseg.apis mmpretrain.apis timm onnxruntime torch._dynamo torch.onnx'
 
 
 def without_a_keyword(call):
-    """Calls without one of their keyword arguments."""
     for index, arg in enumerate(call.args):
         if arg.keyword:
             yield call.with_changes(args=[*call.args[:index], *call.args[index + 1 :]])
 
 
-# What nearly every call of a function notices is left out: None as a value or as an argument, and a missing argument.
-TRIVIAL = (mutators.operator_assignment, mutators.operator_arg_removal, mutators.operator_dict_arguments)
-LIBRARIES = 'mmengine mmcv mmdet.apis mmseg.apis mmpretrain.apis timm onnxruntime torch._dynamo torch.onnx pytest'
-OPERATORS = [one for one in mutators.mutation_operators if one[1] not in (*TRIVIAL, mutators.operator_string)]
+# Error messages and types are left out, and what nearly every call notices: None for a value, a missing argument.
+TRIVIAL = {f'operator_{name}' for name in ('string', 'assignment', 'arg_removal', 'dict_arguments')}
+OPERATORS = [one for one in mutators.mutation_operators if one[1].__name__ not in TRIVIAL]
 OPERATORS.append((cst.Call, without_a_keyword))
-# Error messages are not mutated, nor types.
 SKIPPED = (cst.Annotation, cst.Decorator, cst.Raise, cst.Import, cst.ImportFrom)
 
 
 class Mutants(cst.CSTVisitor):
-    """Collects (identity, node, its mutation) of a module."""
+    """Collects mutants of a module, one of each operator in each line: what identifies it, the node and its mutation."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -62,50 +59,46 @@ class Mutants(cst.CSTVisitor):
         self.file, self.module, self.lines, self.scope, self.found = file, module, module.code.splitlines(), [], {}
 
     def on_visit(self, node):
-        if isinstance(node, SKIPPED):
-            return False
         if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             self.scope.append(node.name.value)
         for number, (kind, operator) in enumerate(OPERATORS):
-            if isinstance(node, kind):
+            for mutated in operator(node) if isinstance(node, kind) else ():
                 row = self.get_metadata(PositionProvider, node).start.line
-                for mutated in operator(node):
-                    change = [' '.join(self.module.code_for_node(one).split()) for one in (node, mutated)]
-                    line = self.lines[row - 1].strip()
-                    key = dict(file=self.file, function='.'.join(self.scope), line=line, old=change[0], new=change[1])
-                    name = hashlib.sha1(repr(sorted(key.items())).encode()).hexdigest()[:12]
-                    # Of the mutants that one operator makes of one line, one is enough.
-                    rival = self.found.get((row, number))
-                    if rival is None or name < rival[0]['name']:
-                        self.found[row, number] = dict(key, name=name, row=row), node, mutated
-        return True
+                old, new = (' '.join(self.module.code_for_node(one).split()) for one in (node, mutated))
+                line, function = self.lines[row - 1].strip(), '.'.join(self.scope)
+                key = dict(file=self.file, function=function, line=line, old=old, new=new)
+                key['name'] = hashlib.sha1(repr(sorted(key.items())).encode()).hexdigest()[:12]
+                rival = self.found.get((row, number))
+                if rival is None or key['name'] < rival[0]['name']:
+                    self.found[row, number] = dict(key, row=row), node, mutated
+        return not isinstance(node, SKIPPED)
 
     def on_leave(self, node):
         if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             self.scope.pop()
 
 
-def sample(folder, count):
-    """The ``count`` mutants of a folder with the smallest hash, as (identity, source)."""
+def sample(folder):
+    """The mutants of a folder with the smallest hash: what identifies them, and the module's source."""
     found = []
-    for path in sorted((ROOT / 'mmsoft' / folder).glob('*.py')):
-        if path.name != '__init__.py':
-            wrapper = MetadataWrapper(cst.parse_module(path.read_text()))
-            visitor = Mutants(str(path.relative_to(ROOT)), wrapper.module)
-            wrapper.visit(visitor)
-            found += [(wrapper.module, *one) for one in visitor.found.values()]
-    chosen = sorted(found, key=lambda one: one[1]['name'])[:count]
+    for path in sorted((ROOT / 'mmsoft' / folder).glob('[!_]*.py')):
+        wrapper = MetadataWrapper(cst.parse_module(path.read_text()))
+        visitor = Mutants(str(path.relative_to(ROOT)), wrapper.module)
+        wrapper.visit(visitor)
+        found += [(wrapper.module, *one) for one in visitor.found.values()]
+    chosen = sorted(found, key=lambda one: one[1]['name'])[: SAMPLE[folder]]
     return [(key, module.deep_replace(node, mutated).code) for module, key, node, mutated in chosen]
 
 
 def stages(key, tests):
-    """Files of tests, in the order in which they are run: those named after the module, its folder's, and the others."""
+    """Files of tests, as they are run: those named after the module, its folder's, the others; exports take long."""
     folder, module = Path(key['file']).parts[-2], Path(key['file']).stem
+    words = key['function'].split('.')[0] or module, module  # files that know the function come first
 
     def files(place):
         found = [place] if place.suffix else place.rglob('test_*.py')
-        words = {module, key['function'].split('.')[0]}
-        return sorted(found, key=lambda path: ('export' in path.stem, -sum(map(path.read_text().count, words)), path))
+        order = {path: ('export' in path.stem, *(-path.read_text().count(word) for word in words)) for path in found}
+        return sorted(order, key=lambda path: (order[path], path))
 
     near = files(tests / folder)
     named = [path for path in near if module in path.stem and 'export' not in path.stem]
@@ -114,10 +107,12 @@ def stages(key, tests):
 
 
 class Mutated(SourceFileLoader):
-    source = None
-
     def get_code(self, fullname):
         return compile(self.source, self.path, 'exec')
+
+
+def cpu():
+    return sum(os.times()[:4])
 
 
 class Watch:
@@ -132,19 +127,15 @@ class Watch:
         if report.failed:
             self.killer = self.killer or report.nodeid
 
-    def pytest_collectreport(self, report):
-        if report.failed:
-            self.killer = self.killer or f'import of {report.nodeid}'
+    pytest_collectreport = pytest_runtest_logreport
 
     def pytest_runtest_setup(self, item):
-        if sum(os.times()[:4]) > self.limit:
+        if cpu() > self.limit:
             item.session.shouldstop = 'too long'
 
 
 def attempt(key, source, options, pipe):
-    """In a fork: runs the tests with the mutant, until one fails, and sends its name."""
-    import pytest
-
+    """In a fork: runs the tests with the mutant in the module's place until one fails, and sends its name."""
     resource.setrlimit(resource.RLIMIT_CPU, (options.limit + 60, options.limit + 65))
     signal.alarm(20 * options.limit)
     os.chdir(options.tests.parent)
@@ -152,78 +143,63 @@ def attempt(key, source, options, pipe):
     loader = Mutated(name, str(ROOT / key['file']))
     loader.source = source
     spec = importlib.util.spec_from_loader(name, loader)
-    finder = type('Finder', (), {'find_spec': staticmethod(lambda one, *_: spec if one == name else None)})
-    sys.meta_path.insert(0, finder)
-    watch, start = Watch(options.limit + sum(os.times()[:4])), sum(os.times()[:4])
+    sys.meta_path.insert(0, type('', (), dict(find_spec=staticmethod(lambda one, *_: spec if one == name else None))))
+    watch = Watch(options.limit)
     with open(os.devnull, 'w') as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
         for stage in stages(key, options.tests):
             pytest.main(['-xq', '-pno:cacheprovider', f'-m{options.markers}', *map(str, stage)], [watch])
-            if watch.killer or sum(os.times()[:4]) > watch.limit:
+            if watch.killer or cpu() > watch.limit:
                 break
-    os.write(pipe, json.dumps(dict(killer=watch.killer, seconds=round(sum(os.times()[:4]) - start, 1))).encode())
-    os._exit(0)
+    os.write(pipe, json.dumps(dict(killer=watch.killer, seconds=round(cpu(), 1))).encode())
 
 
 def run(key, source, options):
     end, pipe = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
+    if not os.fork():
+        with contextlib.suppress(BaseException):
             attempt(key, source, options, pipe)
-        finally:
-            os._exit(1)
+        os._exit(0)
     os.close(pipe)
-    said = b''.join(iter(lambda: os.read(end, 4096), b''))
-    os.close(end)
-    os.waitpid(child, 0)
+    with open(end) as sent:
+        said = sent.read()
+    os.wait()
     # A test that never ends, or that ends the process, has noticed the mutant, too.
     return dict(key, **(json.loads(said) if said else dict(killer='no end', seconds=options.limit + 60)))
 
 
 def read(path):
     """Results by the names of the mutants, the latest of each."""
-    lines = path.read_text().splitlines() if path.exists() else ()
-    return {one['name']: one for one in map(json.loads, lines)}
-
-
-def table(results):
-    yield '| folder | mutants | found | score |\n| --- | --- | --- | --- |'
-    for folder in [*SAMPLE, '']:
-        found = [bool(one['killer']) for one in results if one['file'].startswith(f'mmsoft/{folder}')]
-        if found:
-            yield f'| {folder or "all"} | {len(found)} | {sum(found)} | {sum(found) / len(found):.0%} |'
+    return {one['name']: one for one in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('folders', nargs='*', help=f'of {", ".join(SAMPLE)}; all by default')
+    parser.add_argument('folders', nargs='*', default=list(SAMPLE), help=f'of {", ".join(SAMPLE)}; all by default')
     parser.add_argument('--out', type=Path, default=ROOT / 'work_dirs/mutants.jsonl')
     parser.add_argument('--tests', type=Path, default=ROOT / 'tests', help='the folder of tests')
     parser.add_argument('--markers', default='not slow', help="pytest's -m")
-    parser.add_argument('--limit', type=int, default=15, help='CPU seconds, after which a mutant has survived')
+    parser.add_argument('--limit', type=int, default=30, help='CPU seconds, after which a mutant has survived')
     parser.add_argument('--survivors', action='store_true', help='run those again that survived')
     options = parser.parse_args()
     options.tests, options.out = options.tests.resolve(), options.out.resolve()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [one for folder in options.folders or SAMPLE for one in sample(folder, SAMPLE[folder])]
-    done = read(options.out)
-    if options.survivors:
-        chosen = [one for one in chosen if one[0]['name'] in done]
-        done = {name: one for name, one in done.items() if one['killer']}
     os.environ.update(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT))
-    sys.path[:0] = [str(ROOT)]
+    sys.path.insert(0, str(ROOT))
     for library in LIBRARIES.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
-    for key, source in chosen:
-        if key['name'] not in done:
-            result = run(key, source, options)
-            with open(options.out, 'a') as file:
-                file.write(json.dumps(result) + '\n')
-            place, change = f'{key["file"]}:{key["row"]}', f'{key["old"]!r} -> {key["new"]!r}'
-            print(f'{place} {change}: {result["killer"] or "SURVIVED"}, {result["seconds"]} s', flush=True)
-    results = read(options.out)
-    print(*table([results[key['name']] for key, _ in chosen]), sep='\n')
+    for folder in options.folders:
+        done, chosen = read(options.out), sample(folder)
+        for key, source in chosen:
+            known = done.get(key['name'])
+            if known is None or (options.survivors and not known['killer']):
+                result = done[key['name']] = run(key, source, options)
+                with open(options.out, 'a') as file:
+                    file.write(json.dumps(result) + '\n')
+                change = f'{key["file"]}:{key["row"]} {key["old"]!r} -> {key["new"]!r}'
+                print(f'{change}: {result["killer"] or "SURVIVED"}, {result["seconds"]} s', flush=True)
+        found = sum(bool(done[key['name']]['killer']) for key, _ in chosen)
+        print(f'{folder}: {found} of {len(chosen)} mutants found, {found / len(chosen):.0%}', flush=True)
 
 
 if __name__ == '__main__':

@@ -228,6 +228,7 @@ def test_one_file_is_enough():
         (dict(type='SOFTAttention', newton_iterations=0), 'at least 1; got 0'),
         ([dict()] * 4, 'there is no attention None'),
         (dict(type='SOFT'), "there is no attention 'SOFT'"),
+        (dict(type=nn.Identity), 'there is no attention <class'),
         ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
         (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),
         (dict(type='GaussianAttention', normalise='l2'), "normalise must be one of none, softmax, mean; got 'l2'"),
