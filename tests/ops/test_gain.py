@@ -37,6 +37,23 @@ def test_gain_is_that_of_the_exact_filter(norm, spread, dtype):
     torch.testing.assert_close(got.double(), want, rtol=2e-2 if spread == 20 else 1e-3, atol=0)
 
 
+@both
+def test_the_estimate_iterates_from_the_scale_of_the_attention(norm, monkeypatch):
+    q, few, v, full = problem(spread=5.0)
+    scales, inverse_product = [], gain.inverse_product
+
+    def watched(matrix, columns, alpha, iterations):
+        scales.append(alpha.unflatten(0, full.shape[:2]))
+        return inverse_product(matrix, columns, alpha, iterations)
+
+    monkeypatch.setattr(gain, 'inverse_product', watched)
+    gain.matched_gain(q, few, v, full, norm, 20)
+    for got, bottleneck in zip(scales, (few, full)):
+        kernel = dense.gaussian_kernel(bottleneck, bottleneck)
+        want = torch.stack([dense.soft_norm_alpha(one) for one in kernel]) if norm else dense.soft_alpha(kernel)
+        torch.testing.assert_close(got, want.view(2, -1, 1, 1).expand_as(got))
+
+
 def test_attention_is_scaled_to_that_with_all_tokens():
     q, few, v, full = problem(n=1600)
     want, without = (dense.soft_norm_attention(q, t, v) for t in (full, few))
