@@ -5,7 +5,6 @@ transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoder
 ``timm.list_models('soft*')`` lists them. timm is needed for this module only.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
 
@@ -81,8 +80,7 @@ class TimmModel(nn.Module):
         Args:
             x (Tensor): Images (B, 3, H, W).
             indices (int or Sequence[int], optional): The last so many maps, or these. Defaults to all.
-            norm (bool): Without effect: maps are as the backbone returns them.
-            stop_early (bool): Without effect: :meth:`prune_intermediate_layers` removes what is not needed.
+            norm, stop_early (bool): Without effect: maps are as the backbone returns them.
             output_fmt (str): ``'NCHW'`` for maps (B, C, H, W), ``'NLC'`` for tokens (B, H · W, C).
             intermediates_only (bool): Whether to return the maps alone.
         """
@@ -158,18 +156,6 @@ class TimmModel(nn.Module):
         """Names of the parameters that are trained without weight decay."""
         return {name for name, _ in self.named_parameters() if name.endswith(TOKENS)}
 
-    def load_pretrained(self, filename: str) -> None:
-        """Loads a checkpoint; the classifier of other classes than this one's stays as it was initialised.
-
-        Args:
-            filename (str): See :func:`mmsoft.checkpoint.read_checkpoint`.
-
-        Raises:
-            CheckpointError: If the file holds another network.
-        """
-        state_dict, _ = select_state_dict(read_checkpoint(filename), filename)
-        self.load_state_dict(state_dict, strict=False)
-
     def _take_published(self, state_dict: dict, prefix: str, *args) -> None:
         if prefix:
             return  # a part of another model, which has saved it
@@ -203,11 +189,13 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
-        if (kwargs.get('pretrained_cfg_overlay') or {}).get('file'):  # timm's own reader knows published files alone
-            kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], custom_load=True)
+        file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
+        if file:  # timm's own reader refuses what trainers save beside weights
+            weights, _ = select_state_dict(read_checkpoint(file), file)
+            kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
         depth = _depth(backbone, **kwargs)
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
-        return build_model_with_cfg(
+        model = build_model_with_cfg(
             TimmModel,
             name,
             pretrained,
@@ -215,6 +203,9 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
             feature_cfg=dict(feature_cls='getter', out_indices=tuple(thirds)),
             **kwargs,
         )
+        for module in model.modules():  # timm would keep the weights there
+            getattr(module, 'pretrained_cfg', {}).pop('state_dict', None)
+        return model
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f'{backbone.__name__} with {options}; further arguments are those of the backbone.'
@@ -230,7 +221,7 @@ _FAMILIES = (
     ('sima_cvt', SimACvT, {}, 'stages.0.embed'),
 )
 _MODELS = {
-    f'{family}_{re.sub("-", "_", arch)}': (backbone, dict(arch=arch, **options), f'backbone.{first_conv}')
+    f'{family}_{arch.replace("-", "_")}': (backbone, dict(arch=arch, **options), f'backbone.{first_conv}')
     for family, backbone, options, first_conv in _FAMILIES
     for arch in backbone.arch_settings
 }
@@ -238,7 +229,6 @@ _MODELS = {
 default_cfgs = generate_default_cfgs(
     {
         name: dict(
-            custom_load=True,
             input_size=(3, 224, 224),
             crop_pct=0.9 if backbone is SOFT else 1.0,
             interpolation='bicubic',

@@ -183,6 +183,8 @@ def test_published_files_load(published):
     assert (timm.create_model('soft_norm_tiny', checkpoint_path=str(path), **NANO).eval()(x) == expected).all()
     tuned = timm.create_model('soft_norm_tiny', num_classes=3, **given)
     features = timm.create_model('soft_norm_tiny', features_only=True, **given)
+    for one in (tuned, features, features.model):
+        assert 'state_dict' not in one.pretrained_cfg, 'the weights are there twice'
     for name, tensor in model.backbone.state_dict().items():
         assert (tuned.backbone.state_dict()[name] == tensor).all()
         assert (features.model.backbone.state_dict().get(name, tensor) == tensor).all()
