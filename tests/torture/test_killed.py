@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from mmengine.config import Config
 from PIL import Image
 from trainings import ROOT, project, same
 
-from mmsoft.apis import cli, launch  # noqa: F401
+from mmsoft.apis import launch  # noqa: F401
 from mmsoft.checkpoint import read_checkpoint
 from mmsoft.datasets.shapes import ensure_shapes
 
@@ -135,7 +136,7 @@ class Tool:
         torch.set_num_threads(1)
         Config.pretty_text = ''  # takes most of the time of a small checkpoint
         sys.argv = arguments
-        sys.exit(getattr(cli, arguments[0])())
+        runpy.run_path(str(ROOT / f'tools/{arguments[0]}.py'), run_name='__main__')
 
     def finish(self, after):
         """Waits so many seconds for the end; returns the exit code, None if it has not come."""
