@@ -5,7 +5,6 @@ python -m benchmarks.limit configs/retinanet_soft_small_1x.py CHECKPOINT IMAGE_O
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Optional
 
 import numpy as np
@@ -50,9 +49,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument('--limits', type=int, nargs='+', default=[400, 100], help='default: 400 100')
     args = parser.parse_args(arguments)
     task = build_task(load_config(args.config), args.checkpoint)
-    source, model = Path(args.source), task.inferencer.model.eval()
+    model = task.inferencer.model.eval()
     rows: dict[Optional[int], list[np.ndarray]] = {}
-    for _, _, prepared in prepare(task, [source] if source.is_file() else find_images(source, Path('work_dirs')), []):
+    for _, _, prepared in prepare(task, find_images(args.source), []):
         images = model.data_preprocessor(task.collate([prepared]), False)['inputs']
         for limit, changes, seconds, memory in compare(model.backbone, images, args.limits):
             rows.setdefault(limit, []).append(np.array([*changes, seconds, memory / 2**20]))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Union
 
 import matplotlib
 import mmcv
@@ -40,19 +40,15 @@ def contact_sheet(
     return path
 
 
-def overlay(
-    image: np.ndarray, heat: Union[np.ndarray, Tensor], peak: Optional[float] = None, opacity: float = 0.5
-) -> np.ndarray:
+def overlay(image: np.ndarray, heat: Union[np.ndarray, Tensor]) -> np.ndarray:
     """Colours an RGB image (H, W, 3) of uint8 by a heat map: high values glow, low ones leave the image in grey.
 
-    ``heat`` (h, w) is resized bilinearly. Its minimum has the lowest colour, and ``peak``, by default its maximum, the
-    highest.
+    ``heat`` (h, w) is resized bilinearly. Its minimum has the lowest colour and its maximum the highest.
     """
     heat = torch.as_tensor(heat).detach().float().cpu().numpy()
-    low, high = heat.min(), heat.max() if peak is None else peak
-    scaled = np.clip((heat - low) / max(high - low, 1e-12), 0, 1)
+    scaled = (heat - heat.min()) / max(heat.max() - heat.min(), 1e-12)
     colours = 255 * matplotlib.colormaps['inferno'](mmcv.imresize(scaled, image.shape[1::-1]))[..., :3]
-    return ((1 - opacity) * image.mean(-1, keepdims=True) + opacity * colours).astype(np.uint8)
+    return ((image.mean(-1, keepdims=True) + colours) / 2).astype(np.uint8)
 
 
 def feature_image(features: Tensor) -> np.ndarray:

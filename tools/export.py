@@ -13,9 +13,8 @@ def main() -> None:
     add = parser.add_argument
     add('config', help='config file')
     add('checkpoint', help='weights of the model')
-    add('--to', choices=['onnx', 'torch'], default='onnx', help='format (default: onnx)')
-    add('--out', required=True, help='file to write, .onnx or .pt2')
-    add('--size', metavar='HxW', help='the one size of images to take (default: any)')
+    add('--out', required=True, help='file to write: .onnx, or .pt2 for torch.export')
+    add('--size', type=int, nargs=2, metavar=('H', 'W'), help='the one size of images to take (default: any)')
     add('--force', action='store_true', help='replace OUT if it exists')
     print(export(**vars(parser.parse_args())))
 

@@ -15,7 +15,7 @@ def main() -> bool:
     add('config', help='config file')
     add('checkpoint', help='weights of the model')
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
-    add('--out-dir', required=True, help='folder for the results; nothing there is overwritten')
+    add('--out-dir', required=True, help='folder for the results, new or empty')
     add('--device', help='cpu, cuda:0, … (default: the best there is)')
     add('--batch-size', type=int, default=1, help='maximum number of images to predict at once (default: 1)')
     add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')

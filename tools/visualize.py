@@ -14,7 +14,7 @@ def main() -> bool:
     add('config', help='config file')
     add('checkpoint', help='weights of the model')
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
-    add('--out-dir', required=True, help='folder for a sheet of each image; nothing there is overwritten')
+    add('--out-dir', required=True, help='folder for a sheet of each image, new or empty')
     add('--device', help='cpu, cuda:0, … (default: the best there is)')
     add(
         '--stages',

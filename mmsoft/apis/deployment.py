@@ -8,10 +8,9 @@ import json
 import re
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable, Optional
 
 import torch
@@ -27,7 +26,8 @@ from mmsoft.utils.files import atomic_write
 from .tasks import build_task
 
 TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
-SUFFIXES = dict(onnx='.onnx', torch='.pt2')
+SUFFIXES = ('.onnx', '.pt2')
+"""What files end with: ONNX, and programs of torch.export."""
 KEY = 'mmsoft'
 """Where the description is, as JSON: an entry of an ONNX file's metadata, an extra file of one of torch.export."""
 OPSET = 17
@@ -37,16 +37,13 @@ MIN_SIDE = 33
 """The minimum of free sides for torch.export, which cannot reason about one-pixel maps: the coarsest stride and 1."""
 
 
-def export(
-    config: str, checkpoint: str, out: str, to: str = 'onnx', size: Optional[str] = None, force: bool = False
-) -> str:
+def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]] = None, force: bool = False) -> str:
     """Writes a whole model as one file, with a description of its images; see docs/deployment.md.
 
     Args:
         config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
-        out (str): File to write.
-        to (str): ``'onnx'``, or ``'torch'`` for torch.export.
-        size (str, optional): The one size of images that the model takes, such as ``'512x683'`` for 512 rows. Defaults
+        out (str): File to write, ``.onnx``, or ``.pt2`` for a program of torch.export.
+        size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size alone. Defaults
             to None: any; for torch.export, any from 33 pixels that is a multiple of what the config pads to.
         force (bool): Whether to replace a file.
 
@@ -58,46 +55,43 @@ def export(
             file does not give the model's results.
     """
     path = Path(out)
-    if path.suffix != SUFFIXES[to]:
-        raise UsageError(f'--out {out} must end with {SUFFIXES[to]}.')
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f'--out {out} must end with .onnx, or with .pt2 for torch.export.')
     if path.exists() and not force:
         raise UsageError(f'{out} exists; add --force to replace it, or choose another --out.')
-    if not path.parent.is_dir():
-        raise UsageError(f'There is no folder {path.parent} for {path.name}.')
-    sides = re.fullmatch(r'(\d+)x(\d+)', size or '256x320')
-    if not sides or min(map(int, sides.groups())) < 32:
-        raise UsageError(f'--size {size} is not a height and width of at least 32, such as 512x683.')
-    height, width = map(int, sides.groups())
+    missing = [name for name in ('onnx', 'onnxruntime') if path.suffix == '.onnx' and not find_spec(name)]
+    if missing:
+        raise UsageError(f'Exporting to ONNX needs more packages: pip install {" ".join(missing)}')
+    height, width = size or (256, 320)
+    if min(height, width) < 32:
+        raise UsageError(f'--size {height} {width} is too small; give at least 32 rows and columns.')
     cfg = load_config(config)
     model = build_task(cfg, checkpoint, 'cpu').inferencer.model
-    described = describe(cfg, model)
-    described['size'] = [height, width] if size else None
-    divisor = described['pad_divisor'] if to == 'torch' and not size else 1
-    free = () if size else (2, 3)
+    described = dict(describe(cfg, model), size=list(size) if size else None)
+    free: tuple[int, ...] = () if size else (2, 3)
     if cfg.default_scope == 'mmdet':  # which suppresses boxes image by image
-        graph = import_module('.detection_graph', __package__).Detections(model)
-        example = torch.rand(1, 3, height, width), torch.tensor([height, width])
+        from .detection_graph import Detections
+
+        graph, example = Detections(model), (torch.rand(1, 3, height, width), torch.tensor([height, width]))
     else:
         graph, example, free = Scores(model), (torch.rand(2, 3, height, width),), (0, *free)
-    write(to, graph.eval(), example, free, described, path, divisor, graph.min_side)
-    return f'{out}: {described["task"]} of images of {size or "any size"}, {path.stat().st_size / 1e6:.1f} MB.'
+    divisor = described['pad_divisor'] if path.suffix == '.pt2' and not size else 1
+    write(graph.eval(), example, free, described, path, divisor)
+    sizes = f'{height}x{width}' if size else 'any size'
+    return f'{out}: {described["task"]} of images of {sizes}, {path.stat().st_size / 1e6:.1f} MB.'
 
 
 def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    divisor = (
-        settings.get('pad_size_divisor')
-        or settings.get('size_divisor')
-        or (settings.get('test_cfg') or {}).get('size_divisor')
-    )
+    padding = {**settings, **(settings.get('test_cfg') or {})}
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
         task=TASKS[cfg.default_scope],
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
         mean=settings.get('mean'),
         std=settings.get('std'),
-        pad_divisor=divisor or 1,
+        pad_divisor=padding.get('pad_size_divisor') or padding.get('size_divisor') or 1,
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
         mmsoft=__version__,
@@ -130,51 +124,45 @@ class Pool(nn.AdaptiveAvgPool2d):
     """Adaptive average pooling as two matrix products, as ONNX has no operator for maps of any size."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps of shape (B, C, H, W) to (B, C, \\*output_size)."""
         size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * 2
         return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
 
 
 def write(
-    kind: str,
     graph: nn.Module,
     example: tuple[Tensor, ...],
     free: Sequence[int],
     description: dict[str, Any],
     path: Path,
     divisor: int = 1,
-    min_side: int = MIN_SIDE,
 ) -> None:
     """Exports a model, and keeps the file if it gives the model's results on other images, of other sizes where free.
 
     Args:
-        kind (str): ``'onnx'`` or ``'torch'``.
-        graph (nn.Module): Takes the tensors that ``graph.inputs`` names and returns those of ``graph.outputs``.
+        graph (nn.Module): Takes the tensors that ``graph.inputs`` names and returns those of ``graph.outputs``. Free
+            sides have at least ``graph.min_side`` pixels in a file of torch.export.
         example (tuple[Tensor]): Its arguments, the first of them images (B, 3, H, W).
         free (Sequence[int]): Dimensions of the images that may differ in other calls.
         description (dict): Kept in the file as JSON.
-        path (Path): File to write.
-        divisor, min_side (int): What free sides are multiples of, and their minimum, in a file of torch.export.
+        path (Path): File to write; its suffix is one of :data:`SUFFIXES`.
+        divisor (int): What free sides are multiples of in a file of torch.export.
 
     Raises:
-        UsageError: If a package is missing, or the file gives other results than the model.
+        UsageError: If the file gives other results than the model.
     """
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
-    height, width = example[0].shape[2:]
-    sizes = [(height, width)]
-    if 2 in free:
-        sizes = [(min_side, min_side + 33), (min_side + 2 * height, min_side + 2 * width)]
+    (batch, channels, height, width), least = example[0].shape, graph.min_side
+    sizes = [(least, least + 33), (least + 2 * height, least + 2 * width)] if 2 in free else [(height, width)]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
-        contents = (
-            _onnx(graph, example, free, text)
-            if kind == 'onnx'
-            else _program(graph, example, _shapes(graph, free, divisor, min_side), text)
-        )
-        run = reader(kind, contents)
-        for height, width in sizes:
-            rows, columns = -(-height // divisor) * divisor, -(-width // divisor) * divisor
-            images = torch.rand(*example[0].shape[:2], rows, columns, generator=torch.Generator().manual_seed(0))
+        if path.suffix == '.onnx':
+            contents = _onnx(graph, example, free, text)
+        else:
+            contents = _program(graph, example, free, text, divisor)
+        run = reader(path.suffix, contents)
+        for rows, columns in sizes:
+            rows, columns = -(-rows // divisor) * divisor, -(-columns // divisor) * divisor
+            images = torch.rand(batch, channels, rows, columns, generator=torch.Generator().manual_seed(0))
             want = graph(images, *example[1:])
             try:
                 same = is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want,))
@@ -183,15 +171,18 @@ def write(
             if not same:
                 raise UsageError(
                     f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file '
-                    'gives other results, and is not kept; try --size HxW, or the other format.'
+                    'gives other results, and is not kept; try --size H W, or the other format.'
                 )
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(contents)
 
 
 def _onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
     """By the exporter that uses TorchScript: it takes seconds, and its files take all sizes."""
-    onnx, contents = _package('onnx'), io.BytesIO()
+    import onnx
+
+    contents = io.BytesIO()
     by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
     torch.onnx.export(
         graph,
@@ -208,29 +199,21 @@ def _onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], te
     return model.SerializeToString()
 
 
-def _program(graph: nn.Module, example: tuple[Tensor, ...], shapes: tuple, text: str) -> bytes:
-    contents = io.BytesIO()
+def _program(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str, divisor: int = 1) -> bytes:
+    """By torch.export, which wants to know of free sides what they are multiples of."""
+    contents, dims = io.BytesIO(), {0: torch.export.Dim(AXES[0], min=1, max=256)}
+    for dim in (2, 3):
+        part = torch.export.Dim(AXES[dim], min=-(-graph.min_side // divisor), max=8192 // divisor)
+        dims[dim] = part if divisor == 1 else divisor * part
+    shapes = ({dim: dims[dim] for dim in free}, *(None for _ in example[1:]))
     program = torch.export.export(graph, example, dynamic_shapes=shapes, strict=False)
     torch.export.save(program, contents, extra_files={KEY: text})
     return contents.getvalue()
 
 
-def _shapes(graph: nn.Module, free: Sequence[int], divisor: int, min_side: int) -> tuple[Optional[dict], ...]:
-    """The free dimensions, as torch.export wants them."""
-    dims = {0: torch.export.Dim(AXES[0], min=1, max=256)}
-    for dim in (2, 3):
-        part = dict(min=-(-min_side // divisor), max=8192 // divisor)
-        dims[dim] = (
-            torch.export.Dim(AXES[dim], **part)
-            if divisor == 1
-            else divisor * torch.export.Dim(f'{AXES[dim]}_part', **part)
-        )
-    return ({dim: dims[dim] for dim in free}, *(None for _ in graph.inputs[1:]))
-
-
-def reader(kind: str, contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
+def reader(suffix: str, contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
     """What an exported file computes, as a function from tensors to a tuple of tensors, on the CPU."""
-    if kind == 'torch':
+    if suffix == '.pt2':
         module = torch.export.load(io.BytesIO(contents)).module()
 
         @torch.no_grad()
@@ -238,7 +221,8 @@ def reader(kind: str, contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
             out = module(*tensors)
             return out if isinstance(out, tuple) else (out,)
     else:
-        onnxruntime = _package('onnxruntime')
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
         session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
@@ -264,10 +248,3 @@ def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
     )
     matches = (rows[:, None] - expected).abs() <= 1e-3 + 1e-3 * expected.abs()
     return matches.all(-1).any(0).double().mean().item() >= 0.8
-
-
-def _package(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise UsageError(f'Exporting to ONNX needs the package {name}: pip install {name}') from error

@@ -6,24 +6,25 @@ before non-maximum suppression, the only operator whose output has any length.
 """
 
 from collections.abc import Sequence
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
 from mmdet.models import (
     ATSSHead,
-    BBoxHead,
     CascadeRoIHead,
+    ConvFCBBoxHead,
     FCNMaskHead,
-    FCOSHead,
     GFLHead,
     RetinaHead,
     RPNHead,
-    SingleStageDetector,
+    Shared2FCBBoxHead,
+    Shared4Conv1FCBBoxHead,
+    SingleRoIExtractor,
     StandardRoIHead,
     TwoStageDetector,
 )
 from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
-from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmengine.config import ConfigDict
 from torch import Tensor, nn
 from torchvision.ops import nms, roi_align
@@ -31,7 +32,8 @@ from torchvision.ops import nms, roi_align
 from mmsoft.utils import UsageError
 
 Found = tuple[Tensor, Tensor, Tensor]
-DENSE_HEADS = (RetinaHead, ATSSHead, FCOSHead, GFLHead)
+DENSE_HEADS = (RetinaHead, ATSSHead, GFLHead)
+ROI_PARTS = (SingleRoIExtractor, ConvFCBBoxHead, Shared2FCBBoxHead, Shared4Conv1FCBBoxHead, FCNMaskHead)
 UNCLIPPED = dict(img_shape=None)
 """Keeps mmdet from clipping boxes to a constant size: the graph knows an image's size only when it runs."""
 
@@ -40,7 +42,7 @@ class Detections(nn.Module):
     """A detector from one image to the boxes in it.
 
     Args:
-        model (nn.Module): RetinaNet, ATSS, FCOS or GFL; Faster, Mask or Cascade R-CNN.
+        model (nn.Module): RetinaNet, ATSS or GFL; Faster, Mask or Cascade R-CNN.
 
     Raises:
         UsageError: If it is another detector, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
@@ -50,20 +52,18 @@ class Detections(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        one_stage = isinstance(model, SingleStageDetector) and type(model.bbox_head) in DENSE_HEADS
-        two_stage = isinstance(model, TwoStageDetector) and type(model.rpn_head) is RPNHead
-        two_stage = two_stage and _is_known(model.roi_head)
-        if not one_stage and not two_stage:
+        two_stages = isinstance(model, TwoStageDetector)
+        self.model, self.roi = model, model.roi_head if two_stages else None
+        self.dense = model.rpn_head if two_stages else getattr(model, 'bbox_head', None)
+        if type(self.dense) not in ([RPNHead] if two_stages else DENSE_HEADS) or not _is_known(self.roi):
             raise UsageError(
-                f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, '
-                'FCOS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads.'
+                f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, GFL, and '
+                'Faster, Mask and Cascade R-CNN with their usual heads.'
             )
-        self.model, self.dense = model, model.rpn_head if two_stage else model.bbox_head
-        self.roi = model.roi_head if two_stage else None
         for part in filter(None, (self.dense, self.roi)):
             if part.test_cfg.nms.get('type', 'nms') != 'nms':
                 raise UsageError(f'{part.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')
-        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stage and self.roi.with_mask else []))
+        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stages and self.roi.with_mask else []))
         self.min_side = 1 + max(max(stride) for stride in self.dense.prior_generator.strides)
 
     def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, ...]:
@@ -87,21 +87,14 @@ class Detections(nn.Module):
         return (*found, find_masks(self.roi, maps, found)) if self.roi.with_mask else found
 
 
-def _is_known(roi: nn.Module) -> bool:
+def _is_known(roi: Optional[nn.Module]) -> bool:
     """Whether a second stage has nothing but the parts that :func:`refine` and :func:`find_masks` compute."""
-    if type(roi) not in (StandardRoIHead, CascadeRoIHead) or roi.with_shared_head:
-        return False
-    extractors, masks = _stages(roi, roi.bbox_roi_extractor), []
-    if roi.with_mask:
-        extractors, masks = extractors + _stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head)
+    parts = [part for child in roi.children() for part in _stages(child)] if roi else []
     return (
-        all(isinstance(head, BBoxHead) and not head.custom_activation for head in _stages(roi, roi.bbox_head))
-        and all(type(head) is FCNMaskHead for head in masks)
-        and all(
-            type(extractor) is SingleRoIExtractor and getattr(layer, 'pool_mode', None) == 'avg'
-            for extractor in extractors
-            for layer in extractor.roi_layers
-        )
+        type(roi) in (type(None), StandardRoIHead, CascadeRoIHead)
+        and all(type(part) in ROI_PARTS for part in parts)
+        and not any(getattr(part, 'custom_activation', False) for part in parts)
+        and all(getattr(layer, 'pool_mode', '') == 'avg' for part in parts for layer in getattr(part, 'roi_layers', ()))
     )
 
 
@@ -135,7 +128,7 @@ def refine(roi: StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit
     """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
     boxes, objectness, _ = proposals
     sum_of_logits = 0
-    stages = list(zip(_stages(roi, roi.bbox_roi_extractor), _stages(roi, roi.bbox_head)))
+    stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head)))
     for i, (extractor, head) in enumerate(stages):
         logits, offsets = head(pool(extractor, maps, F.pad(boxes, (1, 0))))
         sum_of_logits = sum_of_logits + logits
@@ -153,7 +146,7 @@ def find_masks(roi: StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Te
     masks = torch.stack(
         [
             head(pool(extractor, maps, F.pad(boxes, (1, 0)))).sigmoid()
-            for extractor, head in zip(_stages(roi, roi.mask_roi_extractor), _stages(roi, roi.mask_head))
+            for extractor, head in zip(_stages(roi.mask_roi_extractor), _stages(roi.mask_head))
         ]
     ).mean(0)
     return masks[:, 0] if masks.size(1) == 1 else masks[torch.arange(masks.size(0), device=masks.device), labels]
@@ -191,5 +184,6 @@ def _clip(boxes: Tensor, limit: Tensor) -> Tensor:
     return torch.minimum(boxes.clamp(min=0), limit)
 
 
-def _stages(roi: StandardRoIHead, part: nn.Module) -> list[nn.Module]:
-    return list(part) if isinstance(roi, CascadeRoIHead) else [part]
+def _stages(part: nn.Module) -> list[nn.Module]:
+    """The parts of a cascade's stages, or the one of a single stage."""
+    return list(part) if isinstance(part, nn.ModuleList) else [part]

@@ -3,7 +3,7 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import mmcv
@@ -21,27 +21,23 @@ class BrokenImage(Exception):
     """A file that cannot be read as a whole image; the message says why."""
 
 
-def find_images(source: Path, out_dir: Path) -> list[Path]:
-    """Images below a folder, sorted, without results of an earlier run.
+def find_images(source: str) -> dict[Path, Path]:
+    """Images below a folder, or the one file, whatever its name, with names of their drawings below another folder.
 
     Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse.
 
     Raises:
         UsageError: If there is nothing.
     """
-    if not source.is_dir():
+    root = Path(source)
+    if root.is_file():  # drawings cannot be saved in every format
+        return {root: Path(root.name) if root.suffix.lower() in SUFFIXES else Path(f'{root.stem}.png')}
+    if not root.is_dir():
         raise UsageError(f'There is no image or folder {source}.')
-    results = {Path(os.path.realpath(out_dir), name) for name in ('vis', 'preds')}  # resolve() fails on circular links
-    images = sorted(
-        path
-        for path in source.rglob('*')
-        if path.suffix.lower() in SUFFIXES
-        and not path.is_dir()
-        and not results & set(Path(os.path.realpath(path)).parents)
-    )
+    images = sorted(path for path in root.rglob('*') if path.suffix.lower() in SUFFIXES and not path.is_dir())
     if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
-    return images
+    return {path: path.relative_to(root) for path in images}
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -66,14 +62,6 @@ def read_image(path: Path) -> np.ndarray:
     return image
 
 
-def name_results(source: str, out_dir: str) -> dict[Path, Path]:
-    """Images, or the one file, whatever its name, with the names of their results relative to the folder of results."""
-    root = Path(source)
-    if root.is_file():  # drawings cannot be saved in every format
-        return {root: Path(root.name) if root.suffix.lower() in SUFFIXES else Path(f'{root.stem}.png')}
-    return {path: path.relative_to(root) for path in find_images(root, Path(out_dir))}
-
-
 def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
     """Names of results by those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
     count = Counter([*names, *(name.with_suffix('') for name in names)])
@@ -83,8 +71,7 @@ def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
     }
 
 
-def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raises UsageError if a file or folder exists."""
-    for path in paths:
-        if path.exists():
-            raise UsageError(f'{path} exists and is not overwritten; move it away or choose another --out-dir.')
+def check_new(folder: str) -> None:
+    """Raises UsageError if a folder for results holds something."""
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another --out-dir.')

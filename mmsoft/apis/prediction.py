@@ -15,7 +15,7 @@ from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config, type_name
 from mmsoft.utils.files import whole_or_none
 
-from .images import BrokenImage, name_results, read_image, refuse_existing, result_names
+from .images import BrokenImage, check_new, find_images, read_image, result_names
 from .tasks import Task, build_task
 
 Prepared = tuple[Path, np.ndarray, dict]
@@ -39,7 +39,7 @@ def predict(
     Args:
         config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
         source (str): An image, or a folder of images.
-        out_dir (str): Where the results go; nothing that is already there is overwritten.
+        out_dir (str): Where the results go, a new or empty folder.
         device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
         batch_size (int): Maximum number of images to predict at once.
         score_thr (float): Detections with a lower score are not drawn.
@@ -52,7 +52,7 @@ def predict(
         list[Path]: Broken images, which were named and skipped.
 
     Raises:
-        UsageError: If files are missing, results exist already or options do not fit.
+        UsageError: If files are missing, ``out_dir`` is not empty or options do not fit.
     """
     if batch_size < 1:
         raise UsageError('--batch-size must be at least 1.')
@@ -61,8 +61,8 @@ def predict(
         if cfg.default_scope != 'mmseg':
             raise UsageError(f'--slide is for semantic segmentation, which {config} is not.')
         cfg = sliding(cfg)
-    names = name_results(source, out_dir)
-    refuse_existing([*(out / 'vis' / name for name in names.values()), *([out / 'preds'] if save_pred else [])])
+    names = find_images(source)
+    check_new(out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
     files = result_names(names.values(), task.suffix)
 

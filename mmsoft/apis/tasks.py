@@ -108,13 +108,6 @@ class Classification(Task):
     library = 'mmpretrain.apis.ImageClassificationInferencer'
     collate = staticmethod(default_collate)
 
-    def prepare(self, image: np.ndarray) -> dict:
-        """Cuts long images: pipelines enlarge the short side to a fixed length, so that the other fills the memory."""
-        height, width = image.shape[:2]
-        longest = 32 * min(height, width)
-        top, left = max(0, height - longest) // 2, max(0, width - longest) // 2
-        return super().prepare(image[top : top + longest, left : left + longest])  # pipelines crop the middle anyway
-
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
         from mmpretrain.visualization import UniversalVisualizer
 

@@ -14,10 +14,9 @@ from mmsoft.attention.measure import measured_attention, stage_of
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
-from mmsoft.utils.files import atomic_write
 from mmsoft.visualization import contact_sheet, feature_image, overlay, watch_bottlenecks
 
-from .images import name_results, refuse_existing, result_names
+from .images import check_new, find_images, result_names
 from .prediction import prepare
 from .tasks import build_task
 
@@ -48,12 +47,12 @@ def visualize(
         list[Path]: Broken images, which were named and skipped.
 
     Raises:
-        UsageError: If files are missing, results exist already or options do not fit.
+        UsageError: If files are missing, ``out_dir`` is not empty or options do not fit.
     """
     cfg, out = load_config(config), Path(out_dir, 'vis')
-    names, report = name_results(source, out_dir), Path(out_dir, 'attention_share.json')
+    names = find_images(source)
     sheets = result_names(names.values(), '.png')
-    refuse_existing([report, *(out / sheet for sheet in sheets.values())])
+    check_new(out_dir)
     task = build_task(cfg, checkpoint, device)
     model = task.inferencer.model
     backbone = model.backbone
@@ -74,8 +73,7 @@ def visualize(
             contact_sheet(images, captions, out / sheets[names[path]], width=3.0)
     shares = {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}
     if shares:
-        with atomic_write(report) as file:
-            file.write(json.dumps(shares, indent=1).encode())
+        Path(out_dir, 'attention_share.json').write_text(json.dumps(shares, indent=1))
     print(f'Sheets of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
 

@@ -16,9 +16,7 @@ def test_links_and_pipes_are_found_and_refused(tmp_path):
     (tmp_path / 'back').symlink_to(tmp_path)
     (tmp_path / 'folder.png').mkdir()
     subprocess.run(['mkfifo', str(tmp_path / 'pipe.jpg')], check=True)
-    (tmp_path / 'out/vis').mkdir(parents=True)
-    (tmp_path / 'out/vis/x.png').touch()
-    found = find_images(tmp_path, tmp_path / 'out')
+    found = list(find_images(str(tmp_path)))
     assert found == [picture, tmp_path / 'circle.png', tmp_path / 'pipe.jpg']
     assert read_image(picture).tolist() == [[[0, 0, 255]] * 4] * 3
     for path in found[1:]:

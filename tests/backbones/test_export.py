@@ -39,7 +39,7 @@ every_body = pytest.mark.parametrize('name', BODIES)
 class Flat(nn.Module):
     """A body whose outputs are a tuple of tensors with names."""
 
-    inputs = ('images',)
+    inputs, min_side = ('images',), 33
 
     def __init__(self, body):
         super().__init__()
@@ -81,8 +81,8 @@ def check(model, run, sizes):
 @every_body
 def test_onnx_at_any_size(name, tmp_path):
     model, path = body(name), tmp_path / 'body.onnx'
-    deployment.write('onnx', model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path)
-    run = deployment.reader('onnx', path.read_bytes())
+    deployment.write(model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path)
+    run = deployment.reader('.onnx', path.read_bytes())
     assert json.loads(onnx.load(str(path)).metadata_props[0].value) == dict(any='thing')
     check(model, run, [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32)])
 
@@ -105,8 +105,8 @@ def short(name):
 )
 def test_torch_export_at_any_size(name, divisor, tmp_path):
     model, path = short(name), tmp_path / 'body.pt2'
-    deployment.write('torch', model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path, divisor)
-    run, files = deployment.reader('torch', path.read_bytes()), dict(mmsoft='')
+    deployment.write(model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path, divisor)
+    run, files = deployment.reader('.pt2', path.read_bytes()), dict(mmsoft='')
     torch.export.load(str(path), extra_files=files)
     assert json.loads(files['mmsoft']) == dict(any='thing')
     sizes = [(2, 64, 96), (1, 128, 64), (3, 224, 320)]
@@ -124,9 +124,9 @@ def test_what_is_exported_wrongly_is_refused(kind, tmp_path):
             calls.append(images)
             return (images * len(calls),)
 
-    model, path = Changing(nn.Identity()), tmp_path / 'body'
+    model, path = Changing(nn.Identity()), tmp_path / f'body{kind}'
     with pytest.raises(UsageError, match='the file gives other results, and is not kept'):
-        deployment.write(kind, model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), {}, path)
+        deployment.write(model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), {}, path)
     assert not path.exists()
 
 

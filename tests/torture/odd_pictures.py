@@ -136,13 +136,12 @@ NAMES = [
 SUFFIXES = ['.png', '.jpg', '.JPEG', '.bmp', '.webp', '.tif', '.ppm', '.PNG']
 
 
-def fill(folder, rng, narrow):
+def fill(folder, rng):
     """A folder with a picture of each kind under an odd name, often of another suffix.
 
     Args:
         folder (Path): Where to.
         rng (np.random.Generator): Decides the details.
-        narrow (bool): Whether rows of one pixel can be predicted.
 
     Returns:
         tuple[set, set]: Paths that can be predicted, and paths that cannot.
@@ -153,7 +152,7 @@ def fill(folder, rng, narrow):
         below.mkdir(parents=True, exist_ok=True)
         path = below / f'{number:02} {kind} {rng.choice(NAMES)}{rng.choice(SUFFIXES)}'
         path.write_bytes(make(rng))
-        (good if kind in GOOD or (narrow and kind in NARROW) else set() if kind in EITHER else bad).add(path)
+        (good if kind in GOOD else set() if kind in EITHER else bad).add(path)
     (folder / 'back').symlink_to(folder)
     for name, target in {'circle.png': 'circle2.png', 'circle2.png': 'circle.png', 'nowhere.jpg': 'nothing'}.items():
         (folder / name).symlink_to(target)

@@ -20,8 +20,5 @@ def test_what_is_high_is_brighter():
     assert brightness[5, 5] > brightness[5, 50]
 
 
-def test_a_peak_makes_maps_comparable():
-    heat = np.eye(4, 6)
-    half = overlay(IMAGE, heat, peak=2.0)
-    assert half.max() < overlay(IMAGE, heat).max()
-    assert (overlay(IMAGE, np.ones((3, 3))) == overlay(IMAGE, np.zeros((3, 3)))).all()  # a constant map has no heat
+def test_a_constant_map_has_no_heat():
+    assert (overlay(IMAGE, np.ones((3, 3))) == overlay(IMAGE, np.zeros((3, 3)))).all()
