@@ -12,7 +12,7 @@ SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 TESTS := $(or $(TESTS_$(STACK)),tests)
 
-.PHONY: setup train segment test test-all mutants lint bench zoo evidence torture figures gpu docs
+.PHONY: setup train segment test test-all mutants lint bench zoo evidence torture figures gpu trees docs
 
 setup:
 	@tools/setup_env.sh
@@ -59,6 +59,12 @@ torture: setup
 
 figures: setup
 	$(PY) -m benchmarks.figures $(ARGS)
+
+# Photographs of tree crowns come inside a package, of which nothing is imported.
+TREES := $(BIN)/../trees
+trees: setup
+	@[ -d $(TREES)/deepforest ] || $(PY) -m pip install --quiet --no-deps --target $(TREES) -r projects/trees/requirements.txt
+	$(PY) -m projects.trees --photographs $(TREES)/deepforest/data $(ARGS)
 
 gpu: setup
 	$(PY) -m benchmarks.gpu $(ARGS)

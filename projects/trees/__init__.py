@@ -1,0 +1,1 @@
+"""Detection of tree crowns in aerial photographs."""

@@ -1,0 +1,64 @@
+"""GFL on aerial photographs of tree crowns: trained on crops of tiles, tested on whole photographs."""
+
+_base_ = ['mmdet::gfl/gfl_r50_fpn_1x_coco.py', '../../../../configs/_base_/reliable.py']
+metainfo = dict(classes=('tree',), palette=[(255, 200, 0)])
+# Crowns are 15 to 75 pixels wide, and hardly overlap.
+anchors = dict(octave_base_scale=4, strides=[8, 16, 32])
+head = dict(num_classes=1, in_channels=64, feat_channels=64, stacked_convs=2, anchor_generator=anchors)
+model = dict(
+    neck=dict(out_channels=64, start_level=0, num_outs=3, norm_cfg=dict(type='BN')),
+    bbox_head=head,
+    test_cfg=dict(nms_pre=3000, score_thr=0.02, nms=dict(iou_threshold=0.25), max_per_img=1000),
+)
+
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='RandomResize', scale=(400, 400), ratio_range=(0.8, 1.4), keep_ratio=True),
+    dict(type='RandomCrop', crop_size=(256, 256), allow_negative_crop=True),
+    dict(type='RandomFlip', prob=[0.25, 0.25, 0.25], direction=['horizontal', 'vertical', 'diagonal']),
+    dict(type='PhotoMetricDistortion'),
+    dict(type='PackDetInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale_factor=1.0),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
+]
+tiles = dict(ann_file='train.json', data_prefix=dict(img='tiles/'), filter_cfg=dict(filter_empty_gt=False))
+photographs = dict(ann_file='validation.json', data_prefix=dict(img='photographs/'))
+train_dataloader = dict(
+    batch_size=4,
+    num_workers=1,
+    batch_sampler=None,
+    sampler=dict(_delete_=True, type='InfiniteSampler', shuffle=True),
+    dataset=dict(
+        _delete_=True, type='CocoDataset', data_root='data/trees/', metainfo=metainfo, pipeline=train_pipeline, **tiles
+    ),
+)
+val_dataloader = dict(
+    num_workers=1, dataset=dict(data_root='data/trees/', metainfo=metainfo, pipeline=test_pipeline, **photographs)
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file='data/trees/validation.json')
+test_evaluator = val_evaluator
+
+max_iters = 1200
+train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters)
+optim_wrapper = dict(
+    _delete_=True,
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),
+    clip_grad=dict(max_norm=5),
+)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
+    dict(type='CosineAnnealingLR', T_max=max_iters, eta_min=2e-5, by_epoch=False),
+]
+custom_hooks = [*_base_.custom_hooks, dict(type='EMAHook', momentum=0.01, update_buffers=True)]
+default_hooks = dict(
+    logger=dict(interval=20, log_metric_by_epoch=False), checkpoint=dict(by_epoch=False, interval=250, max_keep_ckpts=1)
+)
+log_processor = dict(by_epoch=False, window_size=20)
+randomness = dict(seed=0)

@@ -1,0 +1,109 @@
+"""Tiles hold what is in them, nothing of the tested photographs is trained on, and the whole command works."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from projects.trees.__main__ import CONFIGS, NAMES, run, table
+from projects.trees.tiles import TESTED, TRAINING, Photograph, make_data, starts, tiles
+
+OBJECT = '<object><name>{}</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object>'
+
+
+@pytest.mark.parametrize('length, size, step', [(100, 40, 20), (95, 40, 20), (40, 40, 20), (30, 40, 20), (81, 40, 40)])
+def test_tiles_cover_a_side_and_stay_inside(length, size, step):
+    begin = starts(length, size, step)
+    assert set(range(length)) == {place for start in begin for place in range(start, min(start + size, length))}
+    assert begin == sorted(set(begin)) and begin[-1] + min(size, length) == length
+
+
+def test_a_tile_has_the_boxes_of_which_enough_is_inside_cropped():
+    """Against pixels that are counted."""
+    rng = np.random.default_rng(0)
+    corners = rng.integers(0, (90, 70), (40, 2))
+    boxes = np.hstack([corners, np.minimum(corners + rng.integers(4, 30, (40, 2)), (100, 80))])
+    painted = [np.zeros((80, 100), bool) for _ in boxes]
+    for mask, (left, top, right, bottom) in zip(painted, boxes):
+        mask[top:bottom, left:right] = True
+    places = np.arange(8000).reshape(80, 100)
+    found = list(tiles(Photograph(places[..., None], boxes.astype(float)), size=48, step=30, minimum=0.4))
+    assert len(found) == len(starts(100, 48, 30)) * len(starts(80, 48, 30))
+    for image, inside in found:
+        top, left = divmod(int(image.min()), 100)
+        assert image.shape == (48, 48, 1)
+        expected = []
+        for mask in painted:
+            seen = mask[top : top + 48, left : left + 48]
+            if seen.sum() >= 0.4 * mask.sum():
+                (rows,), (columns,) = np.nonzero(seen.any(1)), np.nonzero(seen.any(0))
+                expected.append([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
+        assert inside.tolist() == expected
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Photographs by the names of the package's, each of one grey, with some boxes."""
+    folder = tmp_path / 'photographs'
+    folder.mkdir()
+    for grey, name in enumerate([TRAINING, *TESTED.values()], start=1):
+        boxes = [(place, place, place + 40, place + 30) for place in (10, 100, 250 + grey)]
+        cv2.imwrite(str(folder / f'{name}.png'), np.full((420 if grey == 1 else 320, 500, 3), 40 * grey, np.uint8))
+        text = ''.join(OBJECT.format('Tree' if grey % 2 else 'Dead', *box) for box in boxes)
+        (folder / f'{name}.xml').write_text(f'<annotation>{text}</annotation>')
+    return folder
+
+
+def test_nothing_of_the_tested_photographs_is_trained_on(source, tmp_path):
+    make_data(source, tmp_path / 'data')
+    documents = {split: json.loads((tmp_path / f'data/{split}.json').read_text()) for split in ('train', *TESTED)}
+    folders = dict.fromkeys(documents, 'photographs') | dict(train='tiles')
+    for number, (split, document) in enumerate(documents.items(), start=1):
+        assert document['images'] and len({image['id'] for image in document['images']}) == len(document['images'])
+        for image in document['images']:
+            pixels = cv2.imread(str(tmp_path / 'data' / folders[split] / image['file_name']))
+            assert pixels.shape == (image['height'], image['width'], 3)
+            assert (pixels == 40 * number).all(), 'of another photograph'
+        if split != 'train':
+            assert [one['bbox'] for one in document['annotations']] == [
+                [place, place, 40, 30] for place in (10, 100, 250 + number)
+            ]
+    assert len(documents['train']['images']) == 4 and len(documents['train']['annotations']) > 3
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_networks_are_of_one_size(name):
+    init_default_scope('mmdet')
+    model = MODELS.build(Config.fromfile(CONFIGS / f'{name}.py').model).eval()
+    with torch.no_grad():
+        levels = model.bbox_head(model.extract_feat(torch.zeros(1, 3, 128, 128)))[0]
+    assert [level.shape[-1] for level in levels] == [16, 8, 4]
+    assert 1.4e6 < sum(parameter.numel() for parameter in model.parameters()) < 2e6
+
+
+@pytest.mark.slow
+def test_the_command_trains_tests_and_draws_and_does_nothing_twice(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_data(source, 'data/trees')
+    short = {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_dataloader.batch_size': 1}
+    short.update({f'{kind}_dataloader.num_workers': 0 for kind in ('train', 'val', 'test')})
+    short.update({f'{kind}_dataloader.persistent_workers': False for kind in ('train', 'val', 'test')})
+    scores = run('control', 0, short)
+    assert {*TESTED, 'without attention'} <= set(scores)
+    folder = tmp_path / 'work_dirs/trees/control_0'
+    assert len({image.name for image in folder.rglob('drawn/**/*.png')}) == len(TESTED)
+    before = sorted(folder.rglob('*'))
+    assert run('control', 0, short) == scores and sorted(folder.rglob('*')) == before
+
+
+def test_the_table_has_means_and_spreads():
+    one = {'validation': 0.4, 'validation AP': 0.2, 'florida': 0.3, 'california': 0.2}
+    rows = table(dict(a=[one, dict(one, validation=0.6)], b=[dict(one, **{'without attention': 0.1})])).splitlines()
+    assert [cell.strip() for cell in rows[2].split('|')[1:-1]] == [
+        'a', '2', '0.500 ± 0.141', '0.200 ± 0.000', '0.250 ± 0.000', '–',
+    ]  # fmt: skip
+    assert [cell.strip() for cell in rows[3].split('|')[1:-1]] == ['b', '1', '0.400', '0.200', '0.250', '0.100']
