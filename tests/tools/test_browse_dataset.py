@@ -1,0 +1,34 @@
+"""Images of all three tasks are drawn with what is annotated, after augmentation."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from mmsoft.datasets.shapes import ensure_shapes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp('browse')
+    ensure_shapes(root / 'data/shapes', train=4, val=2, portraits=8)
+    return root
+
+
+@pytest.mark.parametrize(
+    'name', ['retinanet_soft_nano_shapes', 'mask_rcnn_soft_tiny_1x', 'upernet_soft_nano_shapes', 'soft_tiny_in1k']
+)
+def test_annotations_are_drawn(name, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    out = folder / name
+    arguments = [str(ROOT / f'configs/{name}.py'), '--out-dir', str(out), '--count', '2', '--demo-data']
+    monkeypatch.setattr(sys, 'argv', ['browse_dataset.py', *arguments])
+    runpy.run_path(str(ROOT / 'tools/browse_dataset.py'))['main']()
+    assert str(out) in capsys.readouterr().out
+    images = [cv2.imread(str(path)) for path in sorted(out.iterdir())]
+    assert len(images) == 2 and all(image is not None and len(np.unique(image)) > 20 for image in images)
