@@ -28,20 +28,9 @@ class Contribution:
         self._sums: dict[str, float] = {}
         self._exponents: list[float] = []
 
-    @property
-    def share(self) -> Optional[float]:
-        """See above."""
-        return self._ratio('attention', 'beside')
-
-    @property
-    def gain(self) -> Optional[float]:
-        """See above."""
-        return self._ratio('output', 'values')
-
-    @property
-    def exponent(self) -> Optional[float]:
-        """See above."""
-        return sum(self._exponents) / len(self._exponents) if self._exponents else None
+    share = property(lambda self: self._ratio('attention', 'beside'))
+    gain = property(lambda self: self._ratio('output', 'values'))
+    exponent = property(lambda self: sum(self._exponents) / len(self._exponents) if self._exponents else None)
 
     def add(self, **tensors: Tensor) -> None:
         """Adds the squared norms of tensors, by the names that the properties use."""
@@ -114,7 +103,7 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
         chosen = [(name, one) for name, one in chosen if stage_of(name) in stages]
     with ExitStack() as stack:
         for _, one in chosen:
-            handle = one.attended.register_forward_hook(lambda module, args, out: torch.zeros_like(out))
+            handle = one.attended.register_forward_hook(lambda module, args, out: torch.zeros_like(out), prepend=True)
             stack.callback(handle.remove)
         yield len(chosen)
 

@@ -23,9 +23,8 @@ from .base import Attention, Site
 class SOFTAttention(Attention):
     """Softmax-free attention (2110.11945, Sec. 3), with the normalisation of 2207.03341, Eq. 25.
 
-    Keys equal queries. As published, a depthwise convolution of the values, one filter per head, is added to the
-    attention, which the papers do not mention. A class token in front of the map's tokens attends and is attended to,
-    but takes no part in the convolutions.
+    Keys equal queries. As published, a depthwise convolution of the values, one filter per head, is added, which the
+    papers do not mention. A class token attends and is attended to, but takes no part in the convolutions.
 
     Args:
         site (Site): The place it is made for.
@@ -84,7 +83,9 @@ class SOFTAttention(Attention):
         else:
             out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
-        local = self._convolve(v[:, extra:], hw)
+        channels = self.proj.in_features
+        filters = self.conv.weight.expand(-1, channels // self.num_heads, -1, -1).flatten(0, 1).unsqueeze(1)
+        local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=channels))
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _few(self, bottleneck: Tensor, hw: tuple[int, int], limit: int) -> Tensor:
@@ -99,18 +100,9 @@ class SOFTAttention(Attention):
         weights = (pooling_matrix(*sides, bottleneck) for sides in zip(grid, limited_grid(grid, limit)))
         return resample(bottleneck.mT.unflatten(3, grid), *weights).flatten(3).mT
 
-    def _convolve(self, v: Tensor, hw: tuple[int, int]) -> Tensor:
-        """Depthwise convolution of (B, n, C), each head's filter shared by its channels."""
-        channels = self.proj.in_features
-        filters = self.conv.weight.unsqueeze(1).expand(-1, channels // self.num_heads, -1, -1, -1).flatten(0, 1)
-        return to_tokens(F.conv2d(to_map(v, hw), filters, padding=self.conv.padding, groups=channels))
-
 
 def limited_grid(grid: tuple[int, int], limit: int) -> tuple[int, int]:
-    """Rows and columns of at most ``limit`` tokens in about the proportions of a ``grid`` of more.
-
-    They are ``round(sqrt(limit · rows / columns))``, from 1 to the limit, and as many columns as it then allows.
-    """
+    """``round(sqrt(limit · rows / columns))`` rows, from 1 to the limit, and as many columns as it then allows."""
     rows = 1
     while rows < limit and (2 * rows + 1) ** 2 * grid[1] <= 4 * limit * grid[0]:  # compilers take no roots of sizes
         rows += 1

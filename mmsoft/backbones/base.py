@@ -30,8 +30,8 @@ class BaseBackbone(BaseModule):
         depth (int): Number of outputs, stages or blocks, that ``out_indices`` and ``frozen_stages`` count.
         out_indices (Sequence[int]): Outputs to return, in ascending order and each once; negative ones count from the
             last. What lies behind the last one is not built. ``out_type='cls_token'`` returns the last in any case.
-        out_type (str): ``'featmap'`` returns a tuple of maps for detectors and segmenters, ``'cls_token'`` a tuple
-            of one (B, C) tensor, the class token after the final norm, for classifiers.
+        out_type (str): ``'featmap'`` returns a tuple of maps, ``'cls_token'``, for classifiers, a tuple of one (B, C)
+            tensor, the class token after the final norm.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
         frozen_stages (int): 0 freezes the stem and what comes with it, k also the first k stages or blocks, all of
             them also the final norm. -1 freezes nothing.

@@ -26,9 +26,8 @@ STRIDES = (4, 8, 16, 32)
 class SOFT(BaseBackbone):
     """SOFT / SOFT-Norm backbone (2207.03341, Table 2).
 
-    Stages 0 to 2 attend with the Gaussian kernel; the last stage of the published network attends with softmax, a
-    class token among its tokens. Any input from 32×32 up works: maps have ceil(H / stride) rows, position embeddings
-    are resized bilinearly, and a grid that a sampling ratio does not divide is padded by repeating its border tokens.
+    Stages 0 to 2 attend with the Gaussian kernel, the last one with softmax and a class token. Any input from 32×32 up
+    works: maps have ceil(H / stride) rows, and position embeddings are resized bilinearly.
 
     Args:
         arch (str or dict): ``'tiny'``, ``'small'``, ``'medium'``, ``'large'``, ``'huge'``, or a dict with
@@ -40,8 +39,7 @@ class SOFT(BaseBackbone):
         attention (dict or list[dict]): A registered attention and its options, for stages 0 to 2, in whose
             blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, which a
             single dict need not repeat, and of which ``norm`` is ``attention_norm`` unless it says otherwise. The last
-            stage's blocks are pre-norm around ``SoftmaxAttention``, its default, and SOFT layers around any other, as
-            the papers draw them.
+            stage has pre-norm blocks around ``SoftmaxAttention``, its default, and SOFT layers around any other.
         embedding (str): ``'overlapped'`` embeds by 3×3 convolutions, ``'patches'`` by patches of 4×4 pixels, then 2×2
             tokens, that do not overlap (2207.03341, Table 9).
         img_size (int): Side of the images that the position embeddings are made for.
@@ -100,7 +98,8 @@ class SOFT(BaseBackbone):
             if embedding == 'patches':
                 embed = PatchEmbed(channels[i], dims, 4 if i == 0 else 2)
             else:
-                embed = _overlapped(channels[i], (32, 32, dims) if i == 0 else (dims,), norm_cfg)
+                steps = [(channels[i], dims, 2)] if i else [(channels[0], 32, 2), (32, 32, 1), (32, dims, 2)]
+                embed = Sequential(*(ConvNormAct(*step, norm_cfg) for step in steps))
             self.stages.append(Stage(embed, dims, blocks, i == 3, self.with_cp, grid=site.grid))
         self.norm = nn.LayerNorm(self.embed_dims[3], eps=1e-6) if len(self.stages) == len(STRIDES) else None
         self.freeze()
@@ -151,9 +150,3 @@ class SOFT(BaseBackbone):
         if stage == 3 and isinstance(attn, SoftmaxAttention):
             return PreNormBlock(attn, site.dims, self.drop_rate, rate)
         return PostNormBlock(attn, site.dims, 1 - (1 - self.drop_rate) * (1 - rate))
-
-
-def _overlapped(in_channels: int, widths: Sequence[int], norm_cfg: dict) -> Sequential:
-    """Convolutions of these widths; the first and, if there are three, the last one halve the map."""
-    before = (in_channels, *widths)
-    return Sequential(*(ConvNormAct(before[i], width, 1 if i == 1 else 2, norm_cfg) for i, width in enumerate(widths)))

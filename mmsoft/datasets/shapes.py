@@ -15,10 +15,9 @@ at the upper border does. It takes attention, or convolutions that reach as far,
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Any, Callable, NamedTuple, Union
 
 import cv2
 import numpy as np
@@ -55,10 +54,10 @@ _VERSION = 6  # to be raised whenever the same parameters give other files
 class Parameters(NamedTuple):
     """What decides the data set's content; sizes are in pixels."""
 
-    train: int = 1800  # scenes to train on
-    val: int = 200  # scenes held out
-    portraits: int = 480  # images of a single object to train on; a quarter of that is held out
-    size: int = 128  # longer side of a scene; the shorter one is as long, or three quarters of it
+    train: int = 1800  #: Scenes to train on.
+    val: int = 200  #: Scenes held out.
+    portraits: int = 480  #: Images of a single object to train on; a quarter of that is held out.
+    size: int = 128  #: Longer side of a scene; the shorter one is as long, or three quarters of it.
     portrait_size: int = 96
     seed: int = 0
 
@@ -66,13 +65,11 @@ class Parameters(NamedTuple):
 def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> Path:
     """Makes sure that the data set is on disk, which takes some ten seconds the first time.
 
-    A folder of another version is replaced. The new one takes its name once it is whole. Of several processes that call
-    this at once, one writes and the others wait.
+    A folder of another version is replaced once the new one is whole. Of several processes, one writes and others wait.
 
     Args:
         root: Folder to hold the data set. It must be absent, empty, or have been written by this function.
-        **parameters: Of :class:`Parameters`. What is not given is as it was when the folder was written, or else as
-            :class:`Parameters` has it.
+        **parameters: Of :class:`Parameters`; all others are as the folder was written with.
 
     Returns:
         The root.
@@ -80,18 +77,17 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
     Raises:
         UsageError: If the root holds something else or cannot be written.
     """
-    final = Path(root).resolve()
+    folder = Path(root).resolve()
     try:
-        written = _version(final)
+        written = _version(folder)
         chosen = Parameters(**{**written.get('parameters', {}), **parameters})
         version = dict(version=_VERSION, parameters=chosen._asdict())
-        if written == version:
-            return Path(root)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(final.with_name(f'.{final.name}.lock')):
-            if _version(final) != version:  # or else another process was faster
-                print_log(f'Writing the synthetic shapes data set to {root}.', logger='current')
-                _replace(final, [*generate(chosen), ('shapes.json', json.dumps(version).encode())])
+        if written != version:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_name(f'.{folder.name}.lock')):
+                if _version(folder) != version:  # or else another process was faster
+                    print_log(f'Writing the synthetic shapes data set to {root}.', logger='current')
+                    _replace(folder, [*generate(chosen), ('shapes.json', json.dumps(version).encode())])
     except OSError as error:
         raise UsageError(
             f'The synthetic shapes data set cannot be written to {root} ({error.strerror or error}); make '
@@ -102,15 +98,16 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
 
 def _version(root: Path) -> dict[str, Any]:
     """What a folder was written from; empty if it is absent, empty, or does not say."""
-    path = root / 'shapes.json'
-    if not path.is_file() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise UsageError(
-            f'{root} holds something other than the synthetic shapes data set and is left alone; move it '
-            'away, or run in another folder.'
-        )
     try:
-        return dict(json.loads(path.read_text()))
-    except (FileNotFoundError, ValueError):
+        return dict(json.loads((root / 'shapes.json').read_text()))
+    except ValueError:
+        return {}
+    except (FileNotFoundError, NotADirectoryError):
+        if root.exists() and not (root.is_dir() and not any(root.iterdir())):
+            raise UsageError(
+                f'{root} holds something other than the synthetic shapes data set and is left alone; move it '
+                'away, or run in another folder.'
+            ) from None
         return {}
 
 
@@ -129,79 +126,72 @@ def _replace(folder: Path, files: list) -> None:
 
 
 def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
-    """Generates the data set's files.
+    """Generates the data set's files, pairs of a path below the root and the content.
 
     Every image has its own random generator, so none depends on the others or on how many there are.
-
-    Yields:
-        Pairs of a path below the root and the content.
     """
     size, short = parameters.size, parameters.size * 3 // 4
     sides = [(size, size), (size, short), (short, size)]
 
-    def scene(stream: int, index: int) -> Scene:
-        return draw_scene(np.random.default_rng([parameters.seed, stream, index]), *sides[index % 3])
+    def scene(rng: np.random.Generator, index: int) -> Scene:
+        return draw_scene(rng, *sides[index % 3])
 
-    def portrait(stream: int, index: int) -> Scene:
-        rng = np.random.default_rng([parameters.seed, stream, index])
-        return draw_portrait(rng, parameters.portrait_size, index % len(CLASSES))
-
-    def sky_scene(stream, index):
-        rng = np.random.default_rng([parameters.seed, stream, index])
+    def sky_scene(rng: np.random.Generator, index: int) -> Scene:
         night = int(rng.integers(len(SKIES)))
         drawn = draw_sky_scene(rng, *sides[index % 3], list(SKIES)[night])
         named = [one._replace(label=one.label + night * len(CLASSES)) for one in drawn.instances]
         return drawn._replace(instances=named)
 
+    def portrait(rng: np.random.Generator, index: int) -> Scene:
+        return draw_portrait(rng, parameters.portrait_size, index % len(CLASSES))
+
+    def draw(kind: Callable[[np.random.Generator, int], Scene], stream: int, count: int) -> Iterator[tuple[str, Scene]]:
+        def one(index: int) -> tuple[str, Scene]:
+            return f'{index:06d}', kind(np.random.default_rng([parameters.seed, stream, index]), index)
+
+        return pool.imap(one, range(count))
+
+    def encoded(image: np.ndarray) -> bytes:
+        return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+
     # Threads suffice, because NumPy and OpenCV do most of their work without the interpreter's lock.
     with ThreadPool() as pool:
-        for stream, (split, count) in enumerate(dict(train=parameters.train, val=parameters.val).items()):
-            written = []
-            for index, drawn in enumerate(pool.imap(partial(scene, stream), range(count))):
-                written.append(_described(f'{index:06d}.jpg', drawn))
-                yield f'{IMAGES[split]}/{index:06d}.jpg', _jpeg(drawn.image)
-                yield f'{LABELS[split]}/{index:06d}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
-            yield INSTANCES[split], _coco(written, CLASSES)
-        for stream, (split, count) in enumerate(dict(train=parameters.train, val=parameters.val).items(), start=4):
-            written = []
-            for index, drawn in enumerate(pool.imap(partial(sky_scene, stream), range(count))):
-                written.append(_described(f'{index:06d}.jpg', drawn))
-                yield f'sky/{split}/{index:06d}.jpg', _jpeg(drawn.image)
-            yield f'sky/{split}.json', _coco(written, SKY_METAINFO['classes'])
-        portraits = dict(train=parameters.portraits, val=parameters.portraits // 4)
-        for stream, (split, count) in enumerate(portraits.items(), start=2):
-            for index, drawn in enumerate(pool.imap(partial(portrait, stream), range(count))):
-                yield f'{PORTRAITS[split]}/{CLASSES[index % len(CLASSES)]}/{index:06d}.jpg', _jpeg(drawn.image)
+        for stream, split in enumerate(IMAGES):
+            count, portraits = getattr(parameters, split), parameters.portraits // (1 + 3 * stream)
+            scenes, sky_scenes = _coco(CLASSES), _coco(SKY_METAINFO['classes'])
+            for name, drawn in draw(scene, stream, count):
+                _add(scenes, f'{name}.jpg', drawn)
+                yield f'{IMAGES[split]}/{name}.jpg', encoded(drawn.image)
+                yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
+            for name, drawn in draw(sky_scene, 4 + stream, count):
+                _add(sky_scenes, f'{name}.jpg', drawn)
+                yield f'sky/{split}/{name}.jpg', encoded(drawn.image)
+            for name, drawn in draw(portrait, 2 + stream, portraits):
+                yield f'{PORTRAITS[split]}/{CLASSES[int(name) % len(CLASSES)]}/{name}.jpg', encoded(drawn.image)
+            for path, coco in ((INSTANCES[split], scenes), (f'sky/{split}.json', sky_scenes)):
+                yield path, json.dumps(coco, separators=(',', ':')).encode()
 
 
-def _jpeg(image: np.ndarray) -> bytes:
-    return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+def _coco(classes: Sequence[str]) -> dict[str, Any]:
+    categories = [dict(id=number, name=name, supercategory='shape') for number, name in enumerate(classes, start=1)]
+    return dict(info={}, licenses=[], images=[], annotations=[], categories=categories)
 
 
-def _described(file_name: str, scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A scene and its objects as COCO has them, without ids."""
-    height, width = scene.semantic.shape
-    objects = [
-        dict(
+def _add(coco: dict[str, Any], file_name: str, scene: Scene) -> None:
+    """Adds a scene and its objects to a COCO annotation file, in which all ids count from 1."""
+    image_id, (height, width) = len(coco['images']) + 1, scene.semantic.shape
+    coco['images'].append(dict(file_name=file_name, height=height, width=width, id=image_id))
+    for label, mask, crowd in scene.instances:
+        annotation = dict(
             category_id=label + 1,
             iscrowd=int(crowd),
             area=int(mask.sum()),
             bbox=list(cv2.boundingRect(mask.view(np.uint8))),
             segmentation=run_lengths(mask),
+            image_id=image_id,
+            id=len(coco['annotations']) + 1,
         )
-        for label, mask, crowd in scene.instances
-    ]
-    return dict(file_name=file_name, height=height, width=width), objects
-
-
-def _coco(scenes: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], classes: Sequence[str]) -> bytes:
-    """A COCO annotation file of scenes from :func:`_described`; all ids count from 1."""
-    images = [dict(image, id=number) for number, (image, _) in enumerate(scenes, start=1)]
-    objects = [dict(one, image_id=image['id']) for image, (_, found) in zip(images, scenes) for one in found]
-    annotations = [dict(one, id=number) for number, one in enumerate(objects, start=1)]
-    categories = [dict(id=number, name=name, supercategory='shape') for number, name in enumerate(classes, start=1)]
-    coco = dict(info={}, licenses=[], images=images, annotations=annotations, categories=categories)
-    return json.dumps(coco, separators=(',', ':')).encode()
+        coco['annotations'].append(annotation)
 
 
 def run_lengths(mask: np.ndarray) -> dict[str, Any]:
@@ -213,13 +203,10 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     """The config of a split, ``'train'`` or ``'val'``, in the form that an OpenMMLab library reads."""
-    files = dict(
-        mmdet=dict(type='CocoDataset', ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split])),
-        mmseg=dict(
-            type='BaseSegDataset',
-            reduce_zero_label=True,
-            data_prefix=dict(img_path=IMAGES[split], seg_map_path=LABELS[split]),
-        ),
-        mmpretrain=dict(type='CustomDataset', data_prefix=PORTRAITS[split]),
-    )[scope]
+    files: dict[str, Any] = dict(type='CustomDataset', data_prefix=PORTRAITS[split])
+    if scope == 'mmdet':
+        files = dict(type='CocoDataset', ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split]))
+    elif scope == 'mmseg':
+        prefix = dict(img_path=IMAGES[split], seg_map_path=LABELS[split])
+        files = dict(type='BaseSegDataset', reduce_zero_label=True, data_prefix=prefix)
     return dict(files, data_root=root, metainfo=SEMANTIC_METAINFO if scope == 'mmseg' else METAINFO)

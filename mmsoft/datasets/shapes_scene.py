@@ -46,20 +46,17 @@ def _polar(radii: Sequence[float]) -> np.ndarray:
 
 
 _T = np.linspace(0, 2 * np.pi, 48, endpoint=False)
+_HEART_Y = 5 * np.cos(2 * _T) + 2 * np.cos(3 * _T) + np.cos(4 * _T) - 13 * np.cos(_T)
+_CROSS = [(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1), (-1, -1)]
 # Outlines without holes, in any unit; they are scaled when they are drawn.
-OUTLINES: dict[str, np.ndarray] = {
-    'circle': _polar([1] * 48),
-    'square': np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
-    'triangle': _polar([1] * 3),
-    'star': _polar([1, 0.42] * 5),
-    'cross': np.array(
-        [(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1), (-1, -1)],
-        float,
-    ),
-    'heart': np.stack(
-        [16 * np.sin(_T) ** 3, 5 * np.cos(2 * _T) + 2 * np.cos(3 * _T) + np.cos(4 * _T) - 13 * np.cos(_T)], 1
-    ),
-}
+OUTLINES: dict[str, np.ndarray] = dict(
+    circle=_polar([1] * 48),
+    square=np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
+    triangle=_polar([1] * 3),
+    star=_polar([1, 0.42] * 5),
+    cross=np.array(_CROSS, float),
+    heart=np.stack([16 * np.sin(_T) ** 3, _HEART_Y], 1),
+)
 
 
 def _waves(rng: np.random.Generator, grid: np.ndarray, angle: float) -> np.ndarray:
@@ -69,35 +66,31 @@ def _waves(rng: np.random.Generator, grid: np.ndarray, angle: float) -> np.ndarr
     return np.sin(frequency * math.cos(angle) * grid[0] + frequency * math.sin(angle) * grid[1] + phase)
 
 
+def _crossed(rng: np.random.Generator, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    angle = rng.uniform(0, math.pi)
+    return _waves(rng, grid, angle), _waves(rng, grid, angle + math.pi / 2)
+
+
 def _clouds(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
-    height, width = grid.shape[1:]
-    field = np.zeros((height, width), np.float32)
+    field = np.zeros(grid.shape[1:], np.float32)
     for cells in (3, 7, 15):
         noise = rng.standard_normal((cells, cells), np.float32) / cells
-        field += cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
-    return np.clip(0.5 + 1.5 * field, 0, 1)
+        field += cv2.resize(noise, field.shape[::-1], interpolation=cv2.INTER_CUBIC)
+    return 0.5 + 1.5 * field
 
 
-def _stripes(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
-    return np.clip(0.5 + _waves(rng, grid, rng.uniform(0, math.pi)), 0, 1)
-
-
-def _checks(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
-    angle = rng.uniform(0, math.pi)
-    crossed = _waves(rng, grid, angle) * _waves(rng, grid, angle + math.pi / 2)
-    return np.clip(0.5 + 4 * crossed, 0, 1)
-
-
-def _dots(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
-    angle = rng.uniform(0, math.pi)
-    summed = _waves(rng, grid, angle) + _waves(rng, grid, angle + math.pi / 2)
-    return np.clip(3 * (summed - 0.8), 0, 1)
-
-
-# Each fills a grid of pixel coordinates (2, H, W) with values between 0 and 1, (H, W).
+# Each fills a grid of pixel coordinates (2, H, W) with values, (H, W), of which those from 0 to 1 count.
 TEXTURES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = dict(
-    clouds=_clouds, stripes=_stripes, checks=_checks, dots=_dots
+    clouds=_clouds,
+    stripes=lambda rng, grid: 0.5 + _waves(rng, grid, rng.uniform(0, math.pi)),
+    checks=lambda rng, grid: 0.5 + 4 * math.prod(_crossed(rng, grid)),
+    dots=lambda rng, grid: 3 * (sum(_crossed(rng, grid)) - 0.8),
 )
+
+
+def _texture(kind: int, rng: np.random.Generator, grid: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """An image (H, W, 3) of a texture between two colours."""
+    return _blend(np.clip(list(TEXTURES.values())[kind](rng, grid), 0, 1), low, high)
 
 
 def _colour(rng: np.random.Generator, saturation: tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
@@ -201,8 +194,7 @@ class Canvas:
         for index, kind in enumerate(kinds):
             low = _colour(rng, DULL)
             high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
-            texture = list(TEXTURES.values())[kind]
-            np.copyto(image, _blend(texture(rng, grid), low, high), where=(region == index)[..., None])
+            np.copyto(image, _texture(kind, rng, grid, low, high), where=(region == index)[..., None])
         return image, (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
 
     def _scribble(self) -> None:
@@ -252,8 +244,7 @@ class Canvas:
         offset = np.float32([[1, 0, rng.uniform(-4, 4)], [0, 1, rng.uniform(-4, 4)]])
         shadow = cv2.GaussianBlur(cv2.warpAffine(alpha, offset, alpha.shape[::-1]), (0, 0), 2)
         image *= 1 - rng.uniform(0, 0.5) * shadow[..., None]
-        texture = list(TEXTURES.values())[rng.integers(len(TEXTURES))]
-        image[:] = _blend(alpha, image, _blend(texture(rng, grid), low, high))
+        image[:] = _blend(alpha, image, _texture(rng.integers(len(TEXTURES)), rng, grid, low, high))
 
 
 def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:

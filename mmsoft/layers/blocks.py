@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from mmsoft.ops.numerics import is_compiling, is_exporting
 
-# Elements of the wide intermediate of an FFN at a time, in evaluation on a CPU: so many stay in the cache.
-RUN_ELEMENTS = 2**19
+RUN_ELEMENTS = 2**19  # of an FFN's wide intermediate at a time, in evaluation on a CPU: so many stay in the cache
 
 
 class FFN(BaseModule):

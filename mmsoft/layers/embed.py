@@ -60,10 +60,7 @@ def is_half_on_cpu(x: Tensor) -> bool:
 
 
 class PatchEmbed(BaseModule):
-    """Linear map of patches that do not overlap, and LayerNorm, as PVT embeds (2102.12122, Sec. 3.2).
-
-    A map is padded with zeros at its right and bottom to whole patches.
-    """
+    """Linear map of patches, to which a map is padded with zeros, and LayerNorm, as in PVT (2102.12122, Sec. 3.2)."""
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
         super().__init__()

@@ -57,10 +57,7 @@ def resample_tokens(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
-    """Weights (new_size, size) that interpolate one side of a map as :func:`torch.nn.functional.interpolate` does.
-
-    ``mode`` is ``'bilinear'`` or ``'bicubic'``; the result is on the device of ``like`` and in its dtype, or float32.
-    """
+    """Weights (new_size, size), on the device of ``like``, that interpolate one side as ``F.interpolate`` does."""
     basis = torch.eye(size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
     return F.interpolate(basis[None, None], size=(new_size, size), mode=mode, align_corners=False)[0, 0]
 
@@ -75,16 +72,10 @@ def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
 
 
 def resize_pos_embed(pos_embed: Tensor, grid: tuple[int, int], hw: tuple[int, int], mode: str = 'bilinear') -> Tensor:
-    """Position embedding of one grid, resized to another.
+    """Position embedding (1, extra + grid[0] · grid[1], C), resized to (1, extra + hw[0] · hw[1], C).
 
-    Args:
-        pos_embed (Tensor): Shape (1, extra + grid[0] · grid[1], C); the ``extra`` tokens in front keep theirs.
-        grid (tuple[int, int]): Rows and columns that ``pos_embed`` belongs to.
-        hw (tuple[int, int]): Rows and columns wanted.
-        mode (str): ``'bilinear'`` (as SOFT publishes) or ``'bicubic'``, with ``align_corners=False``.
-
-    Returns:
-        Tensor: Shape (1, extra + hw[0] · hw[1], C), dtype of ``pos_embed``. Computed in float32 at least.
+    The ``extra`` tokens in front keep theirs. ``mode`` is ``'bilinear'``, as SOFT publishes, or ``'bicubic'``, with
+    ``align_corners=False``. Computed in float32 at least, in the dtype of ``pos_embed``.
     """
     if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed

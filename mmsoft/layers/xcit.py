@@ -148,10 +148,7 @@ class FourierPositionEncoding(BaseModule):
 class LocalPatchInteraction(BaseModule):
     """Depthwise 3×3 convolution, activation, norm, depthwise 3×3 convolution (XCiT, 2106.09681, Sec. 3).
 
-    Args:
-        embed_dims (int): Channels C.
-        act_cfg (dict): Activation. Defaults to the exact GELU.
-        norm_cfg (dict): Norm. Defaults to BatchNorm.
+    ``act_cfg`` and ``norm_cfg`` are by default the exact GELU and BatchNorm.
     """
 
     def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU'), norm_cfg: dict = dict(type='BN')) -> None:
@@ -176,12 +173,11 @@ class XCiTBlock(BaseModule):
     γ and norm of the local patch interaction have the number 3, though it comes second: the published names.
 
     Args:
-        attn (nn.Module): Called with tokens (B, n, C), the shape of their map and a mask or None.
+        attn (nn.Module): See :func:`attend_inside`.
         embed_dims (int): Channels C.
         gamma (float): Initial γ. Defaults to 1.
         lpi (bool): With local patch interaction. Defaults to True.
-        drop_rate (float): Elementwise dropout of the branches.
-        drop_path_rate (float): Stochastic depth of the branches.
+        drop_rate, drop_path_rate (float): Elementwise dropout and stochastic depth of the branches.
         act_cfg (dict): Activation. Defaults to the exact GELU.
         norm_cfg (dict): Norm of the local patch interaction. Defaults to BatchNorm.
     """

@@ -113,6 +113,5 @@ def _orthonormal(x: Tensor, whole: Tensor) -> Tensor:
 
 def _spread(n: int, count: int, device: torch.device) -> Tensor:
     """Up to ``count`` of n tokens, one in each run of equal length, at places that follow no column of the map."""
-    count = min(n, count)
-    run = torch.arange(count, device=device)
-    return run * n // count + ((run * 2654435769 % 2**32) * (n // count) >> 32)  # fractions of the golden ratio
+    run = torch.arange(min(n, count), device=device)
+    return run * n // len(run) + ((run * 2654435769 % 2**32) * (n // len(run)) >> 32)  # fractions of the golden ratio

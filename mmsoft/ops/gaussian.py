@@ -22,13 +22,8 @@ MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -> Tensor:
     r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4).
 
-    Args:
-        x (Tensor): Tokens of shape (..., n, d).
-        y (Tensor, optional): Tokens of shape (..., m, d). Defaults to ``x`` itself, with ones on the diagonal.
-        ridge (float): Added to the diagonal of the kernel of ``x`` with itself. Defaults to 0.
-
-    Returns:
-        Tensor: Shape (..., n, m), values in (0, 1], dtype of ``x``. Computed in float32 at least.
+    Of tokens (..., n, d) and (..., m, d): (..., n, m), values in (0, 1], in their dtype, computed in at least float32.
+    Without ``y``, which is ``x`` then, the diagonal is 1 + ``ridge``.
     """
     diagonal = 1 + ridge if y is None else None
     if not is_exporting():
@@ -44,15 +39,12 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    Of tokens (..., n, d) and (..., m, d) and values (..., m, c) of one dtype: (..., n, c). Computed in float32 or more.
+    Of tokens (B, h, n, d), (B, h, m, d) and values (B, h, m, c) of one dtype: (B, h, n, c), in at least float32.
     The n×m matrix is never held, neither here nor in the backward pass.
     """
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
-    lead = x.shape[:-2]
-    grid = lead if len(lead) == 2 else (1, prod(lead))
-    x, y, b = (t.reshape(*grid, *t.shape[-2:]) for t in (x, y, b))
-    return _GaussianProduct.apply(x, y, b).reshape(*lead, x.size(-2), b.size(-1))
+    return _GaussianProduct.apply(x, y, b)
 
 
 class _GaussianKernel(torch.autograd.Function):
@@ -79,10 +71,8 @@ class _GaussianKernel(torch.autograd.Function):
 
 
 class _GaussianProduct(torch.autograd.Function):
-    r""":func:`gaussian_product` on (B, h, n, d), (B, h, m, d) and (B, h, m, c).
-
-    For the output's gradient G, ``W = K ⊙ (G bᵀ)`` and the gradients are ``∂x_i = Σ_j W_ij (y_j - x_i)``, ∂y alike, and
-    ``∂b = Kᵀ G``; the sums of W over rows and columns are ``O_i · G_i`` and ``b_j · ∂b_j``.
+    """For the output's gradient G, ``W = K ⊙ (G bᵀ)`` and the gradients are ``∂x_i = Σ_j W_ij (y_j - x_i)``, ∂y alike,
+    and ``∂b = Kᵀ G``; the sums of W over rows and columns are ``O_i · G_i`` and ``b_j · ∂b_j``.
     """
 
     @staticmethod

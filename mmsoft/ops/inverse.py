@@ -3,7 +3,7 @@ r"""SOFT's inverse: Newton–Raphson steps, and what they would give in a produc
 The iteration acts on each eigenvalue of the symmetric M alone. T steps turn λ into
 :math:`f(\lambda) = (1 - (1 - \alpha\lambda^2)^{2^T}) / \lambda`, which is :math:`1/\lambda` where the iteration has
 converged, and goes to zero with :math:`\lambda` where it has not. Networks need f(M) times thin matrices only: few
-tokens are iterated; for many, f is a polynomial of one resolvent. ``docs/derivations.md`` derives it.
+tokens are iterated; for many, f is a polynomial of one resolvent (``docs/derivations.md``).
 """
 
 import functools
@@ -48,8 +48,7 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     Args:
         matrix (Tensor): Symmetric positive semidefinite matrices M of shape (..., m, m).
         y (Tensor): Shape (..., m, c), same leading dimensions.
-        alpha (Tensor): Scale of the starting value, broadcastable to (..., 1, 1), at most ``2 / ‖M‖₁²``. Not
-            differentiated.
+        alpha (Tensor): Constant scale of the starting value, broadcastable to (..., 1, 1), at most ``2 / ‖M‖₁²``.
         iterations (int): Number of steps. Defaults to 20.
 
     Returns:
@@ -107,7 +106,7 @@ def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, 
     sums = matrix.sum(-1, keepdim=True)
     scale = (alpha * 2.0**iterations).sqrt()
     # As tokens of an image resemble each other, one eigenvalue of M, with nearly the row sums as vector, exceeds the
-    # others by orders of magnitude. In H M H it has an entry of its own, and its rounding does not drown the others.
+    # others by orders of magnitude. In H M H, H = I - u uᵀ, it has an entry of its own, and does not drown the others.
     axis = _reflection(sums)
     # H M H with R = M - mean, whose digits the mean would take: H R H + mean H1 (H1)ᵀ, H R H = R - u wᵀ - w uᵀ.
     mean = sums.mean(1, keepdim=True) / matrix.size(-1)
@@ -179,13 +178,12 @@ def invert_(matrix: Tensor) -> Tensor:
 
 
 def _reflection(vector: Tensor) -> Tensor:
-    """The u of Householder's reflection ``H = I - u uᵀ`` that turns ``vector`` (g, m, 1) to the first axis."""
+    """The u of Householder's H that turns ``vector`` (g, m, 1) to the first axis."""
     unit = vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True).clamp(min=torch.finfo(vector.dtype).tiny)
     first = unit[:, :1]
-    axis = torch.cat([torch.where(first < 0, first - 1, first + 1), unit[:, 1:]], dim=1)
-    return axis * (1 + first.abs()).rsqrt()
+    return torch.cat([torch.where(first < 0, first - 1, first + 1), unit[:, 1:]], 1) * (1 + first.abs()).rsqrt()
 
 
 def _reflect(x: Tensor, axis: Tensor) -> Tensor:
-    """``H x``."""
+    """``H x`` with u = ``axis``."""
     return torch.addcmul(x, axis, (axis * x).sum(1, keepdim=True), value=-1)

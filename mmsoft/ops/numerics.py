@@ -48,9 +48,8 @@ def no_autocast(device_type: str) -> ContextManager:
 
 def autocast_enabled(device_type: str) -> bool:
     """Whether autocast is on for a kind of device."""
-    if not hasattr(torch.amp, 'is_autocast_available'):  # before torch 2.4
+    if not hasattr(torch.amp, 'is_autocast_available'):  # since torch 2.4; torch.compile cannot trace it
         return {'cpu': torch.is_autocast_cpu_enabled, 'cuda': torch.is_autocast_enabled}.get(device_type, bool)()
-    # torch.compile cannot trace is_autocast_available, which the first test avoids.
     known = device_type in ('cpu', 'cuda') or torch.amp.is_autocast_available(device_type)
     return known and torch.is_autocast_enabled(device_type)
 
@@ -144,10 +143,9 @@ def clamp_size(size: Size, maximum: int = 2**31) -> Size:
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
     """``x``, one of whose sizes is a symbol for ``torch.export``, which takes a second for an operator on a formula."""
-    size = x.size(dim)
-    if not _is_export_symbol(size):
-        return x
-    return x.index_select(dim, torch.arange(clamp_size(size), device=x.device))  # type: ignore[arg-type]
+    if _is_export_symbol(x.size(dim)):
+        x = x.index_select(dim, torch.arange(clamp_size(x.size(dim)), device=x.device))  # type: ignore[arg-type]
+    return x
 
 
 def _is_export_symbol(size: Size) -> bool:

@@ -1,11 +1,13 @@
 """What attention contributes, measured by hooks, against the same computed by hand; and the networks without it."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 from torch import nn
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.attention import SimAAttention, Site
+from mmsoft.attention import SimAAttention, Site, SOFTAttention
 from mmsoft.attention.measure import measured_attention, stage_of, without_attention
 
 SOFT_ARCH = dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1])
@@ -89,11 +91,19 @@ def test_without_attention_an_image_moves_nothing_far_away(network):
     assert moved() > 0
 
 
-def test_stages_are_chosen(network):
+@pytest.mark.parametrize('measured_first', [False, True])
+def test_stages_are_chosen(network, measured_first):
     names = [name for name, module in network.named_modules() if hasattr(module, 'attended')]
-    with torch.no_grad(), without_attention(network, [0]), measured_attention(network) as contributions:
+    with torch.no_grad(), ExitStack() as stack:
+        if not measured_first:
+            stack.enter_context(without_attention(network, [0]))
+        contributions = stack.enter_context(measured_attention(network))
+        if measured_first:
+            stack.enter_context(without_attention(network, [0]))
         network(torch.randn(1, 3, 64, 64))
     assert [contributions[name].gain == 0 for name in names] == [stage_of(name) == 0 for name in names]
+    names = [name for name in names if isinstance(network.get_submodule(name), SOFTAttention)]
+    assert [contributions[name].share == 0 for name in names] == [stage_of(name) == 0 for name in names]
 
 
 def test_says_how_many_are_taken_away(network):

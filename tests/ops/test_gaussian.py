@@ -133,13 +133,6 @@ def test_expanded_inputs_and_gradients(route):
     assert max(error(value_and_grads(total(gaussian_product), *case), want)) < 1e-12
 
 
-@every_route
-@pytest.mark.parametrize('lead', [(), (4,), (2, 1, 3)], ids=shape_id)
-def test_any_leading_dimensions(lead, route):
-    x, y, b = tokens(*lead, 9, 4), tokens(*lead, 5, 4, seed=1), tokens(*lead, 5, 3, seed=2)
-    torch.testing.assert_close(gaussian_product(x, y, b), dense.gaussian_product(x, y, b))
-
-
 @pytest.mark.parametrize(
     'shape', [(0, 2, 5, 3, 4, 4), (2, 2, 0, 3, 4, 4), (2, 2, 5, 0, 4, 4), (2, 0, 5, 3, 4, 2)], ids=shape_id
 )
