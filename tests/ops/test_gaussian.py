@@ -188,7 +188,7 @@ def test_gradcheck(shape, route):
 @pytest.mark.parametrize('learns', [False, True])
 def test_memory_is_that_of_the_tokens(learns):
     n = 3000  # the whole kernel matrix would take 36 MB, the tokens take 0.4 MB
-    x, y, b = (torch.randn(1, n, 32, requires_grad=learns) for _ in range(3))
+    x, y, b = (torch.randn(1, 1, n, 32, requires_grad=learns) for _ in range(3))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         out = gaussian_product(x, y, b)
         if learns:
