@@ -114,6 +114,23 @@ def test_mask(name, extra):
         assert_close(out[i, inside], alone[0], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    'cfg',
+    [
+        *(dict(type=name) for name in NAMES),
+        *(dict(type='SOFTAttention', **{f'bottleneck_{key}': 5}) for key in ('size', 'limit')),
+    ],
+    ids=str,
+)
+def test_what_is_made_on_the_way_is_where_the_tokens_are(cfg):
+    """Another device is the default."""
+    attn, x = build_attention(cfg, Site(32, 2, (8, 8), ratio=2)), torch.randn(2, 81, 32)
+    with torch.device('meta'):
+        out = attn(x, (8, 10))
+        out.sum().backward()
+    assert_close(out, attn(x, (8, 10)))
+
+
 class Reads(TorchDispatchMode):
     """Counts what the host waits for."""
 
