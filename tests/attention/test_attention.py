@@ -375,6 +375,18 @@ def test_half_precision(name, dtype):
     assert got.isfinite().all() and (got - want).norm() < 0.05 * want.norm()
 
 
+@pytest.mark.parametrize(
+    'cfg', [*(dict(type=name) for name in NAMES), dict(type='CosFormerAttention', reweight=True)], ids=str
+)
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64], ids=str)
+@torch.no_grad()
+def test_modules_of_other_dtypes(cfg, dtype):
+    attn, x = build_attention(cfg, Site(32, 2, (8, 8), ratio=2)).eval(), torch.randn(2, 64, 32)
+    want = attn(x, (8, 8))
+    got = attn.to(dtype)(x.to(dtype), (8, 8))
+    assert got.dtype == dtype and (got - want).norm() < (0.1 if dtype == torch.bfloat16 else 1e-4) * want.norm()
+
+
 def test_errors_inside_an_attention_keep_their_kind():
 
     @MODELS.register_module()
