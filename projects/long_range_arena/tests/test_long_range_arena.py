@@ -1,0 +1,97 @@
+"""The generators follow the published rules; padding changes nothing; short lists are learned."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import init_default_scope
+
+from projects.long_range_arena import ListOps, PadSequences, Pathfinder, SequenceClassifier
+from projects.long_range_arena.listops import NUMBER, SYMBOLS
+from projects.long_range_arena.pathfinder import DASHES, draw_curves, margin, pixels
+
+ATTENTIONS = [
+    *(dict(type='SOFTAttention', sampling='avg_pool', norm=norm) for norm in (False, True)),
+    *(
+        dict(type=f'{name}Attention')
+        for name in ('SimA', 'Softmax', 'Linformer', 'Performer', 'Nystromformer', 'Efficient', 'CosFormer', 'Gaussian')
+    ),
+]
+
+
+def evaluate(symbols):
+    """Of a list, by Python's own parser."""
+    text = ' '.join(symbols)
+    for name, function in (('MIN', 'min'), ('MAX', 'max'), ('MED', 'med'), ('SM', 'sm')):
+        text = text.replace(f'[{name}', f'{function}((')
+    text = ','.join(text.split()).replace('((,', '((').replace(',]', ',))').replace(']', '))')
+    return eval(text, dict(min=min, max=max, med=lambda v: int(np.median(v)), sm=lambda v: sum(v) % 10))
+
+
+def test_lists_have_the_published_properties(tmp_path):
+    data = ListOps(count=200, split='test', folder=tmp_path)
+    lists = [[SYMBOLS[token - 1] for token in one['tokens']] for one in data]
+    lengths = [len(one) for one in lists]
+    assert min(lengths) > 500 and max(lengths) < 2000
+    assert np.mean(lengths) == pytest.approx(1064, abs=100)
+    for one, item in zip(lists, data):
+        assert evaluate(one) == item['gt_label']
+    shares = Counter(item['gt_label'] for item in data)
+    assert shares[0] / 200 == pytest.approx(0.171, abs=0.1) and shares[9] / 200 == pytest.approx(0.173, abs=0.1)
+
+
+def test_data_are_kept_and_splits_differ(tmp_path):
+    options = dict(count=5, lengths=(10, 64), folder=tmp_path)
+    one, again, other = (ListOps(split=split, **options) for split in ('train', 'train', 'val'))
+    assert all((a['tokens'] == b['tokens']).all() for a, b in zip(one, again))
+    assert len(list(tmp_path.iterdir())) == 2
+    assert any(len(a['tokens']) != len(b['tokens']) for a, b in zip(one, other))
+
+
+def test_curves_do_not_touch():
+    rng = random.Random(0)
+    drawn = [curves for curves in (draw_curves(rng) for _ in range(300)) if curves][:5]
+    assert len(drawn) == 5
+    for curves in drawn:
+        taken = [np.logical_or.reduce([margin(dash) for dash in curve.dashes]) for curve in curves]
+        lines = [np.logical_or.reduce([pixels(dash)[0] for dash in curve.dashes]) for curve in curves]
+        assert not (taken[0] & lines[1]).any()
+        assert all(len(curve.dashes) == DASHES for curve in curves)
+
+
+def test_images_are_balanced(tmp_path):
+    data = Pathfinder(count=16, split='test', folder=tmp_path)
+    assert all(one['tokens'].shape == (1024,) for one in data)
+    assert 0.1 < np.mean([one['gt_label'] for one in data]) < 0.9
+
+
+@pytest.mark.parametrize('attention', ATTENTIONS, ids=lambda cfg: '-'.join(map(str, cfg.values())))
+def test_padding_changes_nothing(attention):
+    """Also where whole windows of bottleneck tokens are padding."""
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = SequenceClassifier(attention, 10, length=64, vocabulary=32).eval()
+    tokens = torch.randint(1, 16, (2, 64))
+    alone = [model(tokens[:1, :9], [9]), model(tokens[1:], [64])]
+    together = model(torch.where(torch.arange(64) < torch.tensor([[9], [64]]), tokens, 0), [9, 64])
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_short_lists_are_learned():
+    """The class of these is their first digit, wherever in the list the model looks."""
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = SequenceClassifier(dict(type='SOFTAttention', sampling='avg_pool', initial_gamma=0.3), 10, 16, 32)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    for _ in range(150):
+        tokens = torch.randint(1, 11, (32, 16))
+        batch = model.data_preprocessor(dict(tokens=tokens.numpy(), gt_label=(tokens[:, 0] - 1).tolist()))
+        loss = model(**batch, mode='loss')['loss']
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.5
+    assert isinstance(model.data_preprocessor, PadSequences) and NUMBER['0'] == 1
