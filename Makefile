@@ -32,7 +32,7 @@ test: setup
 test-all: setup
 	$(PYTEST) $(TESTS) $(if $(TESTS_$(STACK)),,benchmarks) $(ARGS)
 
-# How many of some hundred small faults in the package the tests find (docs/mutation.md): two hours.
+# How many of some hundred small faults in the package the tests find (docs/mutation.md): about an hour of one core.
 mutants: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[mutants]'
 	$(PY) tests/mutants.py $(ARGS)

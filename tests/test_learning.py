@@ -10,8 +10,8 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from benchmarks.evidence.recipe import make_config
-from benchmarks.evidence.rows import Run
+from benchmarks.evidence.rows import METHODS, Method
+from benchmarks.evidence.scenes import make_config
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import INSTANCES, METAINFO, ensure_shapes
 
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     """What learns.
 
     Attributes:
-        run: The network.
+        method: The network.
         pictures: That it learns from.
         iterations: Length of the training.
         score: What it is judged by, in the host's words.
@@ -58,7 +58,7 @@ class Case(NamedTuple):
         held_out: Whether it is judged on pictures that it has not seen.
     """
 
-    run: Run
+    method: Method
     pictures: int
     iterations: int
     score: str
@@ -69,10 +69,12 @@ class Case(NamedTuple):
 
 
 CASES = dict(
-    two_stage=Case(Run('mask_rcnn', 'soft_norm'), 48, 100, 'coco/segm_mAP_50', 0.5, 0.25, misread_rois, held_out=True),
-    one_stage=Case(Run('retinanet', 'sima_xcit_p8'), 4, 80, 'coco/bbox_mAP_50', 0.8, 0.6, shuffle_maps),
-    segmenter=Case(Run('upernet', 'soft_norm'), 4, 80, 'mIoU', 40, 25, shuffle_maps),
-    classifier=Case(Run('classifier', 'soft_norm'), 640, 100, 'accuracy/top1', 60, 40, mix_stem, held_out=True),
+    two_stage=Case(METHODS['mask_rcnn'], 48, 100, 'coco/segm_mAP_50', 0.5, 0.25, misread_rois, held_out=True),
+    one_stage=Case(
+        METHODS['retinanet']._replace(network='sima_xcit_p8'), 4, 80, 'coco/bbox_mAP_50', 0.8, 0.6, shuffle_maps
+    ),
+    segmenter=Case(METHODS['upernet'], 4, 80, 'mIoU', 40, 25, shuffle_maps),
+    classifier=Case(METHODS['classifier'], 640, 100, 'accuracy/top1', 60, 40, mix_stem, held_out=True),
 )
 
 
@@ -96,9 +98,9 @@ def one_class(path):
 
 
 def learn(case: Case, shapes, folder, broken: bool) -> float:
-    cfg = make_config(case.run, str(shapes), str(folder), case.iterations)
+    cfg = make_config(case.method._replace(sky=False), 0, str(shapes), str(folder), case.iterations)
     cfg.default_hooks.checkpoint.update(interval=-1, save_last=False)
-    cfg.train_dataloader.update(batch_size=32 if case.run.method == 'classifier' else 4)
+    cfg.train_dataloader.update(batch_size=32 if cfg.default_scope == 'mmpretrain' else 4)
     cfg.train_dataloader.dataset.indices = case.pictures
     cfg.test_dataloader.sampler.shuffle = True  # or a batch would be of one class
     if cfg.default_scope == 'mmdet':

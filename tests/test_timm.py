@@ -215,6 +215,7 @@ def test_what_is_not_there_is_one_sentence(published):
         timm.create_model('sima_deit_tiny', pretrained=True, pretrained_cfg_overlay=dict(file=str(published[0])))
 
 
+@pytest.mark.slow
 def test_without_timm_it_is_one_sentence():
     code = 'import sys; sys.modules["timm"] = None; import mmsoft; mmsoft.SOFT; import mmsoft.timm'
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)

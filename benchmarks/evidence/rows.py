@@ -1,69 +1,114 @@
-"""What is trained: methods, and rows of a method, our network and one to compare it with."""
+"""What is trained: rows of tables, each a training of the far task or of a method of the zoo, with several seeds."""
 
+import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Union
 
 from mmsoft.utils import UsageError
 
-from .networks import COMPARED
+from .far import Far
 
-SHAPES = dict(train=1800, val=200, portraits=2400, size=128, portrait_size=64, seed=0)
+SHAPES = dict(train=1800, val=200, portraits=2400, size=96, portrait_size=64, seed=0)
 """Of :func:`mmsoft.datasets.shapes.ensure_shapes`."""
 
 
 class Method(NamedTuple):
-    """A method at a fraction of its width.
+    """A method of the zoo at a fraction of its width, on synthetic shapes.
 
     Attributes:
-        title: Its name in tables.
         config: The config that it is made of.
+        network: A key of :data:`benchmarks.evidence.networks.NETWORKS`.
         iterations: Length of the training, in batches of :attr:`batch_size`.
         options: Settings of the model by dotted keys, as ``--cfg-options`` has them.
         batch_size: Images in a batch.
         lr: Maximum of the learning rate.
-        kind: ``'detectors'``, ``'segmenters'`` or ``'classifiers'``.
-        pretrained: The method whose training of the same network it starts from.
+        slow: Factors of the learning rate for parameters whose names contain the keys.
+        sky: Whether it detects in scenes under a sky, where classes of day and night are told by the sky alone.
     """
 
-    title: str
     config: str
-    iterations: int
+    network: str = 'soft_norm'
+    iterations: int = 450
     options: dict[str, Any] = {}
     batch_size: int = 8
     lr: float = 2e-3
-    kind: str = 'detectors'
-    pretrained: Optional[str] = None
-
-
-class Run(NamedTuple):
-    """One training: a key of :data:`METHODS`, one of :data:`NETWORKS`, and a seed."""
-
-    method: str
-    backbone: str
-    seed: int = 0
-
-    @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return f'{self.method}_{self.backbone}' + f'_seed{self.seed}' * (self.seed > 0)
-
-    @property
-    def start(self) -> Optional['Run']:
-        """The training whose weights it starts from, if any."""
-        method = METHODS[self.method].pretrained
-        return self._replace(method=method) if method else None
+    slow: dict[str, float] = {}
+    sky: bool = True
 
 
 class Row(NamedTuple):
-    """A line of a table: a method with our network and, in some, one of an OpenMMLab library beside it."""
+    """A line of a table: its title, and what is trained."""
 
-    method: str
-    ours: str
-    theirs: Optional[str] = None
+    table: str
+    title: str
+    task: Union[Far, Method]
 
-    def runs(self, seed: int = 0) -> list[Run]:
-        """Its trainings, ours first."""
-        return [Run(self.method, network, seed) for network in self[1:] if network]
+    @property
+    def key(self) -> str:
+        """Changes whenever the training does."""
+        return hashlib.sha1(repr(self.task).encode()).hexdigest()[:8]
+
+
+def _soft(attention: dict, depths: Sequence[int] = (1,), kernel_size: int = 9, **options: Any) -> dict[str, Any]:
+    stages = len(depths)
+    sizes = dict(embed_dims=[32, 96, 160][:stages], num_heads=[1, 3, 5][:stages], depths=list(depths))
+    arch = dict(sizes, kernel_sizes=[kernel_size] * stages, sampling_ratios=options.pop('ratios', [8, 4, 2][:stages]))
+    return dict(type='SOFT', arch=arch, attention=[attention] * stages, out_indices=range(stages), **options)
+
+
+def _deit(attention: dict, depth: int = 1, dims: int = 32, img_size: int = 64, **options: Any) -> dict[str, Any]:
+    arch = dict(embed_dims=dims, num_heads=2, depth=depth)
+    where = dict(out_indices=(depth - 1,), img_size=img_size, patch_size=8)
+    return dict(type='SimADeiT', arch=arch, attention=attention, **where, **options)
+
+
+def _xcit(attention: dict, depth: int = 1, dims: int = 32, **options: Any) -> dict[str, Any]:
+    arch = dict(embed_dims=dims, num_heads=2, depth=depth, patch_size=8)
+    return dict(type='SimAXCiT', arch=arch, attention=attention, out_indices=(depth - 1,), **options)
+
+
+def _attention(title: str, kind: str, **options: Any) -> tuple[str, dict[str, Any]]:
+    return title, dict(type=f'{kind}Attention', **options)
+
+
+WIDE = dict(initial_gamma=0.3)
+QUERIES = {'.query.': 0.1}  # their learning rate, as a factor
+ATTENTIONS = dict(
+    cosformer=_attention('CosFormer', 'CosFormer'),
+    cosformer_2d=_attention('CosFormer, 2-D re-weighting', 'CosFormer', reweight=True),
+    efficient=_attention('Efficient attention', 'Efficient'),
+    gaussian=_attention('exact Gaussian', 'Gaussian'),
+    gaussian_mean=_attention('exact Gaussian, rows of sum 1', 'Gaussian', normalise='mean'),
+    gaussian_softmax=_attention('softmax of the exact Gaussian', 'Gaussian', normalise='softmax'),
+    l2=_attention('SimA, ℓ2 norm', 'SimA', p=2),
+    linformer=_attention('Linformer', 'Linformer'),
+    none=_attention('SimA without a norm', 'SimA', p=None),
+    nystromformer=_attention('Nyströmformer', 'Nystromformer'),
+    performer=_attention('Performer', 'Performer'),
+    sima=_attention('SimA', 'SimA'),
+    soft=_attention('SOFT', 'SOFT', norm=False, **WIDE),
+    soft_norm=_attention('SOFT-Norm', 'SOFT', norm=True, **WIDE),
+    softmax=_attention('Transformer', 'Softmax'),
+    **{
+        f'bottleneck_{side**2}': _attention(f'{side**2} bottleneck tokens', 'SOFT', bottleneck_size=side, **WIDE)
+        for side in (6, 7, 8, 9)
+    },
+)
+BUILT = dict(deit=(_deit, 'DeiT', 8), soft=(_soft, 'SOFT', 4), xcit=(_xcit, 'XCiT', 8))
+
+
+def _far(table: str, where: str, names: str, **options: Any) -> dict[str, Row]:
+    """Rows of the far task: attentions in an architecture, with options of both."""
+    build, architecture, stride = BUILT[where]
+    own = {key: options.pop(key) for key in [*options] if key in Far._fields}
+    return {
+        f'{table}_{where}_{name}': Row(
+            table.split('_')[0],
+            f'{ATTENTIONS[name][0]}, in {architecture}',
+            Far(build(ATTENTIONS[name][1], **options), **{'stride': stride, **own}),
+        )
+        for name in names.split()
+    }
 
 
 _BOXES = {
@@ -73,84 +118,142 @@ _BOXES = {
     'roi_head.bbox_roi_extractor.finest_scale': 28,
 }
 _MASKS = {**_BOXES, 'roi_head.mask_head.num_convs': 2, 'roi_head.mask_roi_extractor.finest_scale': 28}
-_MASK_RCNN = {**_MASKS, 'train_cfg.rcnn.sampler.num': 32}
-_CASCADE = {**_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}}
-_SPARSE = {
-    'rpn_head.num_proposals': 20,
-    'roi_head.num_stages': 3,
-    'roi_head.bbox_roi_extractor.finest_scale': 28,
-    'test_cfg.rcnn.max_per_img': 20,
-}
 _ONE_STAGE = {'neck.num_outs': 4, 'test_cfg.nms_pre': 300, 'bbox_head.stacked_convs': 2}
-_CENTRES = {**_ONE_STAGE, 'bbox_head.anchor_generator': dict(octave_base_scale=4, strides=[8, 16, 32, 64])}
-_RETINANET = {
+_CENTRES = {
     **_ONE_STAGE,
-    'bbox_head.norm_cfg': dict(type='GN', num_groups=16),
+    'bbox_head.anchor_generator': dict(octave_base_scale=4, strides=[8, 16, 32, 64]),
+    'bbox_head.norm_cfg': dict(type='BN'),
+}
+# No GroupNorm: its statistics, of the whole map, would tell every place of the sky.
+RETINANET = {
+    **_ONE_STAGE,
+    'bbox_head.type': 'RetinaSepBNHead',
+    'bbox_head.num_ins': 4,
+    'bbox_head.norm_cfg': dict(type='BN'),
     'bbox_head.anchor_generator': dict(
         octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64]
     ),
 }
-
 METHODS = dict(
-    retinanet=Method('RetinaNet', 'retinanet_soft_tiny_1x', 900, _RETINANET, batch_size=4),
-    mask_rcnn=Method('Mask R-CNN', 'mask_rcnn_soft_tiny_1x', 800, _MASK_RCNN),
-    cascade_mask_rcnn=Method('Cascade Mask R-CNN', 'cascade_mask_rcnn_soft_small_3x', 500, _CASCADE, batch_size=4),
-    atss=Method('ATSS', 'atss_soft_small_3x', 500, _CENTRES, batch_size=4),
-    gfl=Method('GFL', 'gfl_soft_small_3x', 500, _CENTRES, batch_size=4),
-    sparse_rcnn=Method('Sparse R-CNN', 'sparse_rcnn_soft_small_3x', 1000, _SPARSE, lr=1e-3),
-    upernet=Method('UperNet', 'upernet_soft_small_160k', 450, batch_size=4, kind='segmenters'),
-    classifier=Method('classifier', 'soft_tiny_in1k', 250, batch_size=32, lr=1e-3, kind='classifiers'),
+    retinanet=Method('retinanet_soft_tiny_1x', options=RETINANET),
+    mask_rcnn=Method('mask_rcnn_soft_tiny_1x', options={**_MASKS, 'train_cfg.rcnn.sampler.num': 32}),
+    cascade_mask_rcnn=Method(
+        'cascade_mask_rcnn_soft_small_3x',
+        options={**_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}},
+    ),
+    atss=Method('atss_soft_small_3x', options=_CENTRES),
+    gfl=Method('gfl_soft_small_3x', options=_CENTRES),
+    sparse_rcnn=Method(
+        'sparse_rcnn_soft_small_3x',
+        options={
+            'rpn_head.num_proposals': 20,
+            'roi_head.num_stages': 3,
+            'roi_head.bbox_roi_extractor.finest_scale': 28,
+            'test_cfg.rcnn.max_per_img': 20,
+        },
+        lr=1e-3,
+    ),
+    upernet=Method('upernet_soft_small_160k', iterations=450, batch_size=4, sky=False),
+    classifier=Method('soft_tiny_in1k', iterations=250, batch_size=32, lr=1e-3, sky=False),
 )
-_TUNED = ('retinanet', 'mask_rcnn', 'upernet')  # for an epoch, from a classifier of a quarter of the pixels
-METHODS.update(
-    {
-        f'{name}_short': METHODS[name]._replace(iterations=METHODS[name].iterations // 2)
-        for name in ('retinanet', 'mask_rcnn')
-    }
-)
-METHODS.update(
-    {
-        f'tuned_{name}': METHODS[name]._replace(
-            title=f'{METHODS[name].title}, one epoch',
-            iterations=SHAPES['train'] // 8,
-            batch_size=8,
-            lr=1e-3,
-            pretrained='classifier',
-        )
-        for name in _TUNED
-    }
-)
-_PLAIN = dict(sima_xcit_p16='xcit_p16', sima_xcit_p8='xcit_p8', sima_deit='deit')
+
+TWELVE = dict(side=112, lr=1e-3, iterations=45, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
+LARGER = dict(larger=(2, 4), tuning=30)
+NOISE = dict(noise=(0.5, 1.0, 2.0), depth=4)
 ROWS: dict[str, Row] = {
-    **{
-        method: Row(method, 'soft_norm', 'pvt')
-        for method in ('mask_rcnn', 'retinanet', 'upernet', 'sparse_rcnn', 'cascade_mask_rcnn', 'atss', 'gfl')
+    **_far('far', 'deit', 'cosformer efficient gaussian linformer nystromformer performer sima softmax'),
+    **_far('far', 'xcit', 'sima'),
+    **_far('far', 'soft', 'soft soft_norm'),
+    **{  # what keeps attention open, in one stage and in three
+        f'open_{stages}_{name}_{key}': Row(
+            f'open_{stages}',
+            f'{ATTENTIONS[name][0]}, γ = {gamma:g}{", slow queries" * bool(slow)}',
+            Far(
+                _soft({**ATTENTIONS[name][1], 'initial_gamma': gamma}, depths, kernel_size),
+                stride,
+                groups={parameter: dict(lr=3e-3 * factor) for parameter, factor in slow.items()},
+            ),
+        )
+        for stages, depths, kernel_size, stride in (('one', (1,), 9, 4), ('three', (1, 2, 2), 3, 16))
+        for name in ('soft', 'soft_norm')
+        for key, gamma, slow in (('1', 1.0, {}), ('1_slow', 1.0, QUERIES), ('03', 0.3, {}), ('03_slow', 0.3, QUERIES))
     },
-    'soft': Row('retinanet', 'soft', 'pvt'),
-    **{ours: Row('retinanet_short', ours, theirs) for ours, theirs in dict(_PLAIN, sima_cvt='pvt_3').items()},
+    **_far('depth', 'deit', 'soft soft_norm softmax gaussian gaussian_softmax', img_size=112, **TWELVE),
+    **_far('depth', 'xcit', 'sima none cosformer cosformer_2d', clip=None, **TWELVE),
+    **_far('larger', 'soft', 'soft soft_norm', stride=8, depths=(1, 4), kernel_size=3, **LARGER),
     **{
-        f'classify_{ours}': Row('classifier', ours, theirs)
-        for ours, theirs in dict(soft='resnet_24', soft_norm='resnet_24', **_PLAIN, sima_cvt='resnet_20').items()
+        f'larger_{where}_sima{key}': Row(
+            'larger', f'SimA, in {BUILT[where][1]}{said}', Far(BUILT[where][0](one, 4), 8, **LARGER)
+        )
+        for where, tokens in (('deit', 65), ('xcit', 64))
+        for key, said, one in (
+            ('', '', dict(type='SimAAttention')),
+            ('_reference', f', `reference_tokens={tokens}`', dict(type='SimAAttention', reference_tokens=tokens)),
+        )
     },
-    **{f'classify_{ours}': Row('classifier', ours) for ours in COMPARED},
-    **{f'tuned_{name}_{ours}': Row(f'tuned_{name}', ours) for name in _TUNED for ours in ('soft', 'soft_norm')},
-    **{f'mask_rcnn_{ours}': Row('mask_rcnn_short', ours) for ours in ('sima_xcit_p16', 'xcit_p16')},
+    **{
+        f'sampling_{sampling}_{side**2}': Row(
+            'sampling',
+            f'{title}, m = {side**2}',
+            Far(_soft(dict(type='SOFTAttention', sampling=sampling, **WIDE), ratios=[16 // side]), 4),
+        )
+        for sampling, title in dict(
+            conv='convolution', avg_pool='average pooling', random='random', biased='the first m'
+        ).items()
+        for side in (2, 4, 8)
+    },
+    **_far('noise', 'deit', 'soft soft_norm softmax gaussian_mean nystromformer sima', **NOISE),
+    **_far('ablation', 'soft', 'softmax linformer performer nystromformer gaussian gaussian_softmax'),
+    **_far('ablation', 'soft', 'bottleneck_36 bottleneck_49 bottleneck_64 bottleneck_81'),
+    **_far('ablation', 'xcit', 'none l2 efficient cosformer cosformer_2d'),
+    **_far('ablation', 'deit', 'soft_norm'),
+    **_far('ablation_patches', 'soft', 'soft_norm', embedding='patches'),
+    **_far('ablation_one_head', 'deit', 'softmax sima', num_heads=1),
+    **_far('ablation_relu', 'deit', 'sima', act_cfg=dict(type='ReLU')),
+    **_far('ablation_no_lpi', 'xcit', 'sima', lpi=False),
+    **{  # architectures in one RetinaNet
+        f'architecture_{name}': Row('architecture', title, METHODS['retinanet']._replace(network=name))
+        for name, title in dict(
+            soft='SOFT, γ = 0.3',
+            soft_norm='SOFT-Norm, γ = 0.3',
+            pvt='PVTv2',
+            sima_cvt='SimA-CvT',
+            sima_xcit_p16='SimA-XCiT, patch 16',
+            xcit_p16='XCiT, patch 16',
+            sima_xcit_p8='SimA-XCiT, patch 8',
+            xcit_p8='XCiT, patch 8',
+            sima_deit='SimA-DeiT, patch 8',
+            deit='DeiT, patch 8',
+        ).items()
+    },
+    **{
+        f'open_detector_{name}': Row('open_detector', title, METHODS['retinanet']._replace(network=network, slow=slow))
+        for name, title, network, slow in (
+            ('soft_1', 'SOFT, γ = 1', 'soft_1', {}),
+            ('soft_norm_1', 'SOFT-Norm, γ = 1', 'soft_norm_1', {}),
+            ('soft_slow', 'SOFT, γ = 0.3, slow queries', 'soft', QUERIES),
+            ('soft_norm_slow', 'SOFT-Norm, γ = 0.3, slow queries', 'soft_norm', QUERIES),
+        )
+    },
+    **{
+        f'method_{name}': Row('method', name.replace('_', ' '), method)
+        for name, method in METHODS.items()
+        if name != 'retinanet'
+    },
 }
 
 
-def select(names: Sequence[str]) -> dict[str, Row]:
-    """Rows by their names, all of them if none is given.
+def select(names: Sequence[str] = ()) -> dict[str, Row]:
+    """Rows by their names or the names of their tables, all of them if none is given.
 
     Raises:
-        UsageError: If there is no row of a name.
+        UsageError: If there is neither a row nor a table of a name.
     """
-    unknown = [name for name in names if name not in ROWS]
+    tables = {row.table for row in ROWS.values()}
+    unknown = [name for name in names if name not in ROWS and name not in tables]
     if unknown:
-        raise UsageError(f'There is no row {", ".join(unknown)}; the rows are {", ".join(ROWS)}.')
-    return {name: ROWS[name] for name in names or ROWS}
-
-
-def runs(rows: dict[str, Row], seed: int = 0) -> list[Run]:
-    """The trainings that rows need, each once and after what it starts from."""
-    wanted = (run for row in rows.values() for run in row.runs(seed))
-    return list(dict.fromkeys(one for run in wanted for one in (run.start, run) if one))
+        raise UsageError(
+            f'There is no row {", ".join(unknown)}; there are the tables {", ".join(sorted(tables))}, and --list '
+            'prints their rows.'
+        )
+    return {name: row for name, row in ROWS.items() if not names or name in names or row.table in names}

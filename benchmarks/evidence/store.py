@@ -1,141 +1,152 @@
-"""The results: one JSON file with a record for each run, and the tables that pages show of it.
+"""The results: one JSON file with a record for each training, and the tables that pages show of it.
 
-A page holds ``<!-- evidence NAME … -->`` and ``<!-- end -->`` around each table. A name is a row, or a part of
-:data:`PARTS`. Everything else on the page is written by hand.
+A page holds ``<!-- evidence NAME … -->`` and ``<!-- end -->`` around each table; a name is a table or a row. Around a
+table of the papers it holds ``<!-- compared CONFIG=ROW … -->``, whose sizes are those of zoo.md.
 """
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import mean
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
+import numpy as np
 from tabulate import tabulate
 
-from mmsoft.utils import UsageError
+from mmsoft.attention.measure import stage_of
 from mmsoft.utils.files import atomic_write
 
-from .networks import NETWORKS
-from .recipe import SCORES
-from .rows import METHODS, ROWS, Row
+from ..common import ROOT
+from ..zoo import published_models
+from .rows import ROWS, select
 
 Record = dict[str, Any]
 FILE = 'data/evidence.json'
-KINDS = {kind: [*names.values()] for kind, names in zip(('detectors', 'segmenters', 'classifiers'), SCORES.values())}
-PARTS = [*KINDS, *(f'{kind}_compared' for kind in KINDS)]
-"""Tables of all rows with two networks, and of those with one."""
-MARKED = re.compile(r'(<!-- evidence ([\w ]+) -->\n).*?(<!-- end -->)', re.S)
+MARKED = re.compile(r'(<!-- (evidence|compared) ([\w= ]+) -->\n).*?(<!-- end -->)', re.S)
+COUNTED = re.compile(r'\| \[(\w+)\]\(.*?\) \| (.*) \|')
 
 
-CHANCE = {'box AP50': 0.04, 'box AP': 0.04, 'mask AP50': 0.04, 'mask AP': 0.04, 'mIoU': 0.02, 'top-1': 0.17}
+CHANCE = {**dict.fromkeys(('box AP50', 'box AP', 'mask AP50', 'mask AP', 'mIoU'), 0.02), 'top-1': 0.17, 'accuracy': 0.5}
 """Scores of guesses: true boxes and masks with random classes; the best single class everywhere; one class for all."""
 
 
-class Store(NamedTuple):
-    """Records of runs."""
-
-    records: Sequence[Record] = ()
-
-    @classmethod
-    def load(cls, docs: Path) -> 'Store':
-        """The published store; an empty one if there is none."""
-        file = docs / FILE
-        return cls(json.loads(file.read_text())) if file.is_file() else cls()
-
-    def merge(self, other: 'Store') -> 'Store':
-        """This store with the records of another, which replace those of the same run."""
-        records = {(one['method'], one['backbone'], one['seed']): one for one in (*self.records, *other.records)}
-        return Store([records[key] for key in sorted(records)])
-
-    def publish(self, docs: Path) -> None:
-        """Writes the store and the tables of the pages."""
-        (docs / FILE).parent.mkdir(parents=True, exist_ok=True)
-        lines = ',\n'.join(json.dumps(one, ensure_ascii=False) for one in self.records)
-        with atomic_write(docs / FILE) as file:
-            file.write(f'[\n{lines}\n]\n'.encode())
-        for page in sorted(docs.glob('*.md')):
-            text = page.read_text()
-            filled = MARKED.sub(lambda found: f'{found[1]}{self._part(found[2].split())}\n{found[3]}', text)
-            if filled != text:
-                page.write_text(filled)
-                print(f'{page} is written.')
-
-    def _part(self, names: Sequence[str]) -> str:
-        unknown = [name for name in names if name not in (*ROWS, *PARTS)]
-        if unknown:
-            raise UsageError(f'A page asks for the rows {", ".join(unknown)}, which do not exist.')
-        rows = {}
-        for name in names:
-            kind, _, compared = name.partition('_')
-            rows.update(
-                {name: ROWS[name]}
-                if name in ROWS
-                else {
-                    key: row
-                    for key, row in ROWS.items()
-                    if METHODS[row.method].kind == kind and bool(compared) == (row.theirs is None)
-                }
-            )
-        return self.table(rows)
-
-    def of(self, row: Row) -> list[list[Record]]:
-        """For each network of a row, ours first, its records with all seeds."""
-        return [
-            [one for one in self.records if (one['method'], one['backbone']) == (row.method, network)]
-            for network in row[1:]
-            if network
-        ]
-
-    def table(self, rows: dict[str, Row]) -> str:
-        """Markdown of the rows that have results, a table for each kind of method."""
-        tables = []
-        for kind, scores in KINDS.items():
-            chosen = {name: row for name, row in rows.items() if METHODS[row.method].kind == kind and any(self.of(row))}
-            if chosen:
-                theirs = any(row.theirs for row in chosen.values())
-                header = [
-                    'row',
-                    'method',
-                    'ours',
-                    *['theirs'] * theirs,
-                    'parameters, M',
-                    'iterations',
-                    'seeds',
-                    *scores,
-                    f'without attention, {scores[0]}',
-                ]
-                lines = [self._line(name, row, scores, theirs) for name, row in chosen.items()]
-                guessed = [f'{CHANCE[score]:.2f}' for score in scores]
-                lines.append(['', '*chance*', *[''] * (len(header) - len(scores) - 3), *guessed, ''])
-                tables.append(tabulate(lines, header, tablefmt='github', disable_numparse=True))
-        return '\n\n'.join(tables)
-
-    def _line(self, name: str, row: Row, scores: Sequence[str], theirs: bool) -> list[str]:
-        found = self.of(row)
-        first = next(filter(None, found))
-
-        def cell(figure: Callable[[Record], Optional[float]], digits: int) -> str:
-            """A figure of ours and theirs; a dash if there is none."""
-            return ' / '.join(_spread((figure(one) for one in records), digits) for records in found)
-
-        return [
-            f'`{name}`',
-            METHODS[row.method].title,
-            *(NETWORKS[network].title for network in row[1:] if network),
-            *[''] * (theirs and not row.theirs),
-            cell(lambda one: one['parameters'] / 1e6, 1),
-            str(first[0]['iterations']),
-            str(len(first)),
-            *(cell(lambda one: one['scores'].get(score), 3) if score in first[0]['scores'] else '' for score in scores),
-            _spread(((one['without_attention'] or {}).get(scores[0]) for one in found[0]), 3),
-        ]
+def load(docs: Path) -> list[Record]:
+    """The published records; none if there is no store."""
+    file = docs / FILE
+    return json.loads(file.read_text()) if file.is_file() else []
 
 
-def _spread(values: Iterable[Optional[float]], digits: int) -> str:
+def merge(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
+    """Records of rows that exist as they are now, the new ones in place of those of the same training."""
+    records = {(one['row'], one['seed']): one for one in (*old, *new)}
+    current = {key: one for key, one in records.items() if key[0] in ROWS and ROWS[key[0]].key == one['key']}
+    return [current[key] for key in sorted(current, key=lambda key: ([*ROWS].index(key[0]), key[1]))]
+
+
+def publish(docs: Path, records: Sequence[Record]) -> None:
+    """Writes the store and the marked tables of the pages."""
+    (docs / FILE).parent.mkdir(parents=True, exist_ok=True)
+    records = [_rounded(one) for one in records]
+    lines = ',\n'.join(json.dumps(one, ensure_ascii=False) for one in records)
+    with atomic_write(docs / FILE) as file:
+        file.write(f'[\n{lines}\n]\n'.encode())
+    for page in sorted(docs.glob('*.md')):
+        text = page.read_text()
+
+        def fill(found: re.Match) -> str:
+            names = found[3].split()
+            made = table([*select(names)], records) if found[2] == 'evidence' else compared(names, records, docs)
+            return f'{found[1]}{made}\n{found[4]}'
+
+        filled = MARKED.sub(fill, text)
+        if filled != text:
+            page.write_text(filled)
+            print(f'{page} is written.')
+
+
+def compared(pairs: Sequence[str], records: Iterable[Record], docs: Path) -> str:
+    """Markdown of configs: sizes counted and printed, the papers' scores, and the far task of a small network."""
+    sizes = {found[1]: found[2].split(' | ') for found in COUNTED.finditer((docs / 'zoo.md').read_text())}
+    published = published_models(ROOT / 'model-index.yml')
+    lines = []
+    for config, _, name in (pair.partition('=') for pair in pairs):
+        parameters, printed, _, flops, flops_printed = sizes[config][:5]
+        score = published.get(config, {}).get('Scores', {}).get('Top 1 Accuracy', '–')
+        some = [one for one in records if one['row'] == name]
+        far = _spread(one['scores']['accuracy'] for one in some) or '–'
+        link = f'[{config}](../configs/{config}.py)'
+        lines.append((link, parameters, printed, flops, flops_printed, score, far, _learned(some) or '–'))
+    header = ('config', 'parameters, M', 'paper', 'GFLOPs', 'paper', 'top-1, paper', 'far task', 'learned after')
+    return tabulate(lines, header, tablefmt='github', disable_numparse=True)
+
+
+def table(names: Sequence[str], records: Iterable[Record]) -> str:
+    """Markdown of the rows that have results: means over seeds, and minimum and maximum; empty columns are left out."""
+    found: dict[str, list[Record]] = {name: [] for name in names}
+    for one in records:
+        if one['row'] in found:
+            found[one['row']].append(one)
+    rows = {name: some for name, some in found.items() if some}
+    found_scores = dict.fromkeys(score for some in rows.values() for score in some[0]['scores'])
+    scores = sorted(found_scores, key=lambda score: [*CHANCE].index(score) if score in CHANCE else len(CHANCE))
+    if not rows:
+        return ''
+    columns: dict[str, Callable[[str, list[Record]], str]] = {
+        '': lambda name, some: ROWS[name].title,
+        'parameters, M': lambda name, some: _spread((one.get('parameters') for one in some), 1, 1e-6),
+        'iterations': lambda name, some: str(some[0]['iterations']),
+        'seeds': lambda name, some: str(len(some)),
+        **{
+            score: lambda name, some, score=score: _spread(one['scores'].get(score) for one in some) for score in scores
+        },
+        f'without attention, {scores[0] if scores else ""}': lambda name, some: _spread(
+            (one['without_attention'] or {}).get(scores[0]) for one in some
+        ),
+        'learned after': lambda name, some: _learned(some),
+        'largest gradient': lambda name, some: _spread(
+            (one['steepest'] for one in some if ROWS[name].table.startswith('depth')), 0
+        ),
+        'share by stage': lambda name, some: _shares(some),
+    }
+    cells = [[column(name, some) for column in columns.values()] for name, some in rows.items()]
+    chance = (
+        dict.fromkeys(columns, '')
+        | {'': '*chance*'}
+        | {name: f'{CHANCE[name]:.2f}' for name in scores if name in CHANCE}
+    )
+    cells.append([*chance.values()])
+    kept = [i for i in range(len(columns)) if any(line[i] for line in cells)]
+    header = [name for i, name in enumerate(columns) if i in kept]
+    return tabulate([[line[i] for i in kept] for line in cells], header, tablefmt='github', disable_numparse=True)
+
+
+def _spread(values: Iterable[Optional[float]], digits: int = 3, unit: float = 1.0) -> str:
     """The mean over seeds, and minimum and maximum if there are several."""
-    values = [value for value in values if value is not None]
-    if not values:
-        return '–'
-    low, middle, high = (f'{value:.{digits}f}' for value in (min(values), mean(values), max(values)))
+    known = [unit * value for value in values if value is not None]
+    if not known:
+        return ''
+    low, middle, high = (f'{value:.{digits}f}' for value in (min(known), np.mean(known), max(known)))
     return middle if low == high else f'{middle} ({low}–{high})'
+
+
+def _learned(records: Sequence[Record]) -> str:
+    """Iterations after which the loss of the far task is half of chance's, for each seed."""
+    return ', '.join(str(one['learned'] or 'never') for one in records if 'learned' in one)
+
+
+def _shares(records: Sequence[Record]) -> str:
+    """Of each stage, the share of the block that has most, with the seed that has least."""
+    least: dict[int, float] = {}
+    for one in records:
+        most: dict[int, float] = defaultdict(float)
+        for name, share in one['shares'].items():
+            most[stage_of(name)] = max(most[stage_of(name)], share or 0.0)
+        least = {stage: min(share, least.get(stage, share)) for stage, share in most.items()}
+    return ' / '.join(f'{share:.2g}' for share in least.values())
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return float(f'{value:.4g}') if isinstance(value, float) else value

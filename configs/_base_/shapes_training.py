@@ -1,7 +1,6 @@
 """What training on the synthetic shapes data set has in common for detection and segmentation."""
 
 _base_ = 'reliable.py'
-custom_hooks = [*_base_.custom_hooks, dict(type='mmsoft.AttentionShareHook')]
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(

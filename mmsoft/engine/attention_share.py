@@ -60,17 +60,18 @@ class AttentionShareHook(Hook):
             for kind in ('share', 'exponent', 'gain')
             if getattr(one, kind) is not None
         }
+        shares = {name: one.share for name, one in self._contributions.items() if one.share is not None}
+        if not shares:  # other attentions than mmsoft's, or a compiled model, which hooks do not see
+            return
         runner.visualizer.add_scalars(scalars, step=runner.iter + 1)
-        shown = {name: one.share for name, one in self._contributions.items() if one.share is not None}
-        shares = ', '.join(f'{name} {share:.2g}' for name, share in shown.items())
-        runner.logger.info(f'Attention share: {shares}')
+        runner.logger.info('Attention share: ' + ', '.join(f'{name} {share:.2g}' for name, share in shares.items()))
         if runner.iter + 1 >= self.begin and not self._warned:
-            self._warn()
+            self._warn(shares)
 
-    def _warn(self) -> None:
+    def _warn(self, contributions: dict[str, float]) -> None:
         by_stage: dict[int, list[float]] = defaultdict(list)
-        for name, one in self._contributions.items():
-            by_stage[stage_of(name)].append(one.share or 0.0)
+        for name, share in contributions.items():
+            by_stage[stage_of(name)].append(share)
         closed = [stage for stage, shares in sorted(by_stage.items()) if max(shares) < self.minimum]
         if closed:
             self._warned = True

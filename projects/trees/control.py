@@ -2,9 +2,11 @@
 
 from typing import Any, Optional
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmsoft.attention import SOFTAttention
+from mmsoft.layers import to_map, to_tokens
 from mmsoft.registry import MODELS
 
 
@@ -18,4 +20,6 @@ class WithoutAttention(SOFTAttention):
 
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`SOFTAttention`."""
-        return self.proj(self._convolve(self.value(x), hw))
+        v = to_map(self.value(x), hw)
+        filters = self.conv.weight.repeat_interleave(v.size(1) // self.num_heads, 0)
+        return self.proj(to_tokens(F.conv2d(v, filters, padding=self.conv.padding, groups=v.size(1))))

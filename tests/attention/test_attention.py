@@ -114,6 +114,23 @@ def test_mask(name, extra):
         assert_close(out[i, inside], alone[0], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    'cfg',
+    [
+        *(dict(type=name) for name in NAMES),
+        *(dict(type='SOFTAttention', **{f'bottleneck_{key}': 5}) for key in ('size', 'limit')),
+    ],
+    ids=str,
+)
+def test_what_is_made_on_the_way_is_where_the_tokens_are(cfg):
+    """Another device is the default."""
+    attn, x = build_attention(cfg, Site(32, 2, (8, 8), ratio=2)), torch.randn(2, 81, 32)
+    with torch.device('meta'):
+        out = attn(x, (8, 10))
+        out.sum().backward()
+    assert_close(out, attn(x, (8, 10)))
+
+
 class Reads(TorchDispatchMode):
     """Counts what the host waits for."""
 
@@ -356,6 +373,18 @@ def test_half_precision(name, dtype):
     with cpu_autocast(dtype):
         got = attn(x, (64, 64))
     assert got.isfinite().all() and (got - want).norm() < 0.05 * want.norm()
+
+
+@pytest.mark.parametrize(
+    'cfg', [*(dict(type=name) for name in NAMES), dict(type='CosFormerAttention', reweight=True)], ids=str
+)
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64], ids=str)
+@torch.no_grad()
+def test_modules_of_other_dtypes(cfg, dtype):
+    attn, x = build_attention(cfg, Site(32, 2, (8, 8), ratio=2)).eval(), torch.randn(2, 64, 32)
+    want = attn(x, (8, 8))
+    got = attn.to(dtype)(x.to(dtype), (8, 8))
+    assert got.dtype == dtype and (got - want).norm() < (0.1 if dtype == torch.bfloat16 else 1e-4) * want.norm()
 
 
 def test_errors_inside_an_attention_keep_their_kind():

@@ -105,3 +105,14 @@ def test_parameters_in_the_body_of_soft_tiny(name, millions):
     """13M in 2110.11945, Table 1; the digits are a hand count of the construction."""
     model = SOFT('tiny', attention=dict(type=name), out_type='cls_token')
     assert sum(p.numel() for p in model.parameters()) + 513 * 1000 == pytest.approx(millions * 1e6, abs=6e3)
+
+
+@torch.no_grad()
+def test_small_weights_of_cosformer_have_a_mean_too():
+    attn, x = CosFormerAttention(SITE).double(), tokens(scale=0.05)
+    nn.init.zeros_(attn.qkv.bias)
+    q, k, v = (t.unflatten(2, (2, -1)).transpose(1, 2) for t in (x @ attn.qkv.weight.T + attn.qkv.bias).chunk(3, -1))
+    weights = q.relu() @ k.relu().mT
+    assert 1e-6 < weights.sum(-1).max() < 1
+    mean = (weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)) @ v
+    assert_close(attn(x, HW), attn.proj(mean.transpose(1, 2).flatten(2)))

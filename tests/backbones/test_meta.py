@@ -57,3 +57,14 @@ def test_weights_can_follow():
     model.load_state_dict(source.state_dict(), assign=True)
     assert [round(block.drop[1].drop_prob, 6) for block in model.blocks] == [0, 0.1]
     torch.testing.assert_close(model(images), source(images))
+
+
+@pytest.mark.parametrize(
+    'backbone, arch, millions',  # as DeiT's and CvT's authors print them, with the head
+    [(SimADeiT, 'tiny', 5.7), (SimADeiT, 'base', 86.6), (SimACvT, '21', 31.6), (SimACvT, 'w24', 277)],
+)
+def test_parameters_of_sizes_without_a_config(backbone, arch, millions):
+    with torch.device('meta'):
+        model = backbone(arch, out_type='cls_token')
+    head = 1001 * model.out_channels[-1]
+    assert (sum(p.numel() for p in model.parameters()) + head) / 1e6 == pytest.approx(millions, rel=0.01)

@@ -448,6 +448,7 @@ def test_the_loader_of_mmengine_keeps_its_device(tmp_path):
     assert seen == ['cpu']
 
 
+@pytest.mark.slow
 def test_importing_changes_no_loader():
     """A config that names the module turns safe loading on; it can be turned off."""
     code = """if True:

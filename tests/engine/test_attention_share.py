@@ -63,6 +63,13 @@ def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in runner.model.modules())
 
 
+def test_a_network_without_such_attention_is_left_alone():
+    runner, hook = Runner(0.3), AttentionShareHook(interval=1, begin=1)
+    runner.model = nn.ModuleDict(dict(backbone=nn.Conv2d(3, 4, 1)))
+    runner.train(hook, 2)
+    assert not runner.visualizer.scalars
+
+
 def test_testing_without_attention_sets_it_to_zero_and_brings_it_back():
     runner, x = Runner(0.3), torch.randn(1, 3, 64, 64)
     backbone = runner.model.backbone.eval()

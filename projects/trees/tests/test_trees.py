@@ -9,6 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
+from mmsoft.attention.measure import without_attention
 from projects.trees.__main__ import CONFIGS, NAMES, run, table
 from projects.trees.tiles import TESTED, TRAINING, Photograph, make_data, starts, tiles
 
@@ -83,6 +84,19 @@ def test_networks_are_of_one_size(name):
         levels = model.bbox_head(model.extract_feat(torch.zeros(1, 3, 128, 128)))[0]
     assert [level.shape[-1] for level in levels] == [16, 8, 4]
     assert 1.4e6 < sum(parameter.numel() for parameter in model.parameters()) < 2e6
+
+
+def test_the_control_is_the_network_with_its_attention_taken_away():
+    init_default_scope('mmdet')
+    network, control = (
+        MODELS.build(Config.fromfile(CONFIGS / f'{name}.py').model.backbone).eval() for name in ('soft_norm', 'control')
+    )
+    missing, unused = control.load_state_dict(network.state_dict(), strict=False)
+    assert not missing and all('query' in name or 'bottleneck' in name for name in unused)
+    image = torch.randn(1, 3, 96, 64)
+    with torch.no_grad(), without_attention(network):
+        for one, other in zip(control(image), network(image)):
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.slow

@@ -1,71 +1,82 @@
-"""From a run to a config: a method at a quarter of its width, with a small backbone, on the synthetic shapes."""
+"""Trains a method of the zoo, with a small backbone and a quarter of its width, on the synthetic shapes."""
 
 from pathlib import Path
 from typing import Any, Optional
 
 from mmengine.config import Config
-from mmengine.runner import find_latest_checkpoint
+from mmengine.runner import Runner
 
+from mmsoft.attention.measure import measured_attention, without_attention
 from mmsoft.datasets.demo import with_counts
-from mmsoft.datasets.shapes import CLASSES, INSTANCES, STUFF, shapes_dataset
+from mmsoft.datasets.shapes import CLASSES, INSTANCES, SKY_METAINFO, STUFF, shapes_dataset
 from mmsoft.utils.config import load_config, map_dicts
 
 from ..common import ROOT
 from .networks import NETWORKS, Network
-from .rows import METHODS, SHAPES, Run
+from .rows import SHAPES, Method
 
 NARROWER = 4
 SCORES = {
-    'mmdet': {
-        'coco/bbox_mAP_50': 'box AP50',
-        'coco/bbox_mAP': 'box AP',
-        'coco/segm_mAP_50': 'mask AP50',
-        'coco/segm_mAP': 'mask AP',
-    },
-    'mmseg': {'mIoU': 'mIoU'},
-    'mmpretrain': {'accuracy/top1': 'top-1'},
+    'coco/bbox_mAP_50': 'box AP50',
+    'coco/bbox_mAP': 'box AP',
+    'coco/segm_mAP_50': 'mask AP50',
+    'coco/segm_mAP': 'mask AP',
+    'mIoU': 'mIoU',
+    'accuracy/top1': 'top-1',
 }
 """The names that the OpenMMLab libraries give the scores, and ours."""
 
 
-def make_config(run: Run, root: str, work_dir: str, iterations: Optional[int] = None) -> Config:
-    """The whole config of a training.
+def train(method: Method, seed: int, root: str, work_dir: str, iterations: Optional[int] = None) -> dict[str, Any]:
+    """Trains, or goes on from the last checkpoint in the folder; returns scores and shares.
 
     Args:
-        run: What is trained.
+        method: What is trained.
+        seed: Of weights and batches.
         root: Folder of the shapes.
         work_dir: Where logs and checkpoints go.
         iterations: Length of the training, if not the method's own.
-
-    Returns:
-        A config for :class:`mmengine.runner.Runner`.
     """
-    method = METHODS[run.method]
+    cfg = make_config(method, seed, root, work_dir, iterations)
+    runner = Runner.from_cfg(cfg)
+    runner.train()
+
+    def scores() -> dict[str, float]:  # mmseg and mmpretrain count in percent
+        found = {SCORES[key]: value for key, value in runner.test().items() if key in SCORES}
+        return {name: value if value <= 1 else value / 100 for name, value in found.items()}
+
+    with measured_attention(runner.model.backbone) as contributions:
+        whole = scores()
+    with without_attention(runner.model.backbone) as switched_off:
+        control = scores() if switched_off else None
+    return dict(
+        scores=whole,
+        without_attention=control,
+        shares={name: one.share for name, one in contributions.items()},
+        exponents={name: one.exponent for name, one in contributions.items() if one.exponent is not None},
+        iterations=cfg.train_cfg.max_iters,
+        parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
+    )
+
+
+def make_config(method: Method, seed: int, root: str, work_dir: str, iterations: Optional[int] = None) -> Config:
+    """The whole config of a training, for :class:`mmengine.runner.Runner`; see :func:`train`."""
     zoo = load_config(str(ROOT / f'configs/{method.config}.py'))
     zoo.merge_from_dict({f'model.{key}': value for key, value in method.options.items()})
     scope = zoo.default_scope
-    model = _MODELS[scope](zoo.model.to_dict(), _network(run, work_dir))
+    model = _MODELS[scope](zoo.model.to_dict(), NETWORKS[method.network], method.sky)
     return Config(
         dict(
-            _data(scope, method.batch_size, root, with_masks='mask_head' in model.get('roi_head', ())),
-            **_training(method.lr, iterations or method.iterations, run.seed),
+            _data(scope, method, root, with_masks='mask_head' in model.get('roi_head', ())),
+            **_training(method, iterations or method.iterations, seed),
             **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
             model=model,
-            work_dir=work_dir,
+            work_dir=str(Path(work_dir)),
             resume=True,
             load_from=None,
             log_level='WARNING',
         )
     )
-
-
-def _network(run: Run, work_dir: str) -> Network:
-    """A run's network, from the last weights of the training that it starts from, if any."""
-    network = NETWORKS[run.backbone]
-    if run.start:
-        weights = find_latest_checkpoint(str(Path(work_dir).parent / run.start.name))
-        network = network._replace(dense=dict(network.dense, init_cfg=dict(type='Pretrained', checkpoint=weights)))
-    return network
 
 
 def _narrow(part: dict[str, Any]) -> dict[str, Any]:
@@ -78,8 +89,8 @@ def _narrow(part: dict[str, Any]) -> dict[str, Any]:
     return dict(part, **{key: value // NARROWER for key, value in wide.items()})
 
 
-def _detector(model: dict[str, Any], network: Network) -> dict[str, Any]:
-    model = with_counts(map_dicts(model, _narrow), len(CLASSES))
+def _detector(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
+    model = with_counts(map_dicts(model, _narrow), len(SKY_METAINFO['classes'] if sky else CLASSES))
     head = model.get('roi_head', {})
     if 'num_stages' in head:  # as many as are asked for, of those that it has
         stages = slice(head['num_stages'])
@@ -89,24 +100,25 @@ def _detector(model: dict[str, Any], network: Network) -> dict[str, Any]:
     if network.rescales:
         rescale = dict(type='mmsoft.RescalePyramid', in_channels=network.channels[0], rescales=network.rescales)
         neck = [rescale, neck]
-    return dict(model, backbone=network.dense, neck=neck)
+    return dict(model, backbone=network.cfg, neck=neck)
 
 
-def _segmenter(model: dict[str, Any], network: Network) -> dict[str, Any]:
+def _segmenter(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
     model = with_counts(map_dicts(model, _narrow), len(CLASSES + STUFF))
     size = (SHAPES['size'],) * 2
     model['data_preprocessor'].update(size=size, test_cfg=dict(size=size))
-    model['decode_head'].update(in_channels=list(network.channels), channels=64, norm_cfg=dict(type='BN'))
-    return dict(model, backbone=network.dense, auxiliary_head=None)
+    maps = dict(in_channels=list(network.channels), in_index=list(range(len(network.channels))))
+    model['decode_head'].update(maps, channels=64, norm_cfg=dict(type='BN'))
+    return dict(model, backbone=network.cfg, auxiliary_head=None)
 
 
-def _classifier(model: dict[str, Any], network: Network) -> dict[str, Any]:
+def _classifier(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
     preprocessor = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
     return dict(
         type='ImageClassifier',
         data_preprocessor=dict(preprocessor, num_classes=len(CLASSES)),
-        backbone={**network.dense, **network.classifier},
-        neck=dict(type='GlobalAveragePooling') if network.pooled else None,
+        backbone=network.cfg,
+        neck=dict(type='GlobalAveragePooling'),
         head=dict(model['head'], num_classes=len(CLASSES), in_channels=network.channels[-1]),
     )
 
@@ -123,19 +135,25 @@ def _pipeline(scope: str, with_masks: bool, *changes: dict[str, Any]) -> list[di
     return [dict(type='LoadImageFromFile'), *loading, *changes, dict(type=packing)]
 
 
-def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> dict[str, Any]:
+def _data(scope: str, method: Method, root: str, with_masks: bool) -> dict[str, Any]:
     """Loaders of the training and the held-out images, and how these are scored."""
+    splits = {split: dict(shapes_dataset(scope, root, split), test_mode=split == 'val') for split in ('train', 'val')}
+    val_file = INSTANCES['val']
+    if method.sky:
+        val_file = 'sky/val.json'
+        for split, one in splits.items():
+            one.update(ann_file=f'sky/{split}.json', data_prefix=dict(img=f'sky/{split}'), metainfo=SKY_METAINFO)
     evaluator = dict(
-        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][: 1 + with_masks]),
+        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{val_file}', metric=['bbox', 'segm'][: 1 + with_masks]),
         mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
         mmpretrain=dict(type='Accuracy'),
     )[scope]
     loader = dict(
-        batch_size=batch_size,
+        batch_size=method.batch_size,
         num_workers=0,
         collate_fn=dict(type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate'),
     )
-    train, val = (dict(shapes_dataset(scope, root, split), test_mode=split == 'val') for split in ('train', 'val'))
+    train, val = splits.values()
     train['pipeline'] = _pipeline(scope, with_masks, dict(type='RandomFlip', prob=0.5))
     same_size = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]  # whose keys are expected
     val['pipeline'] = _pipeline(scope, with_masks, *same_size)
@@ -150,14 +168,21 @@ def _data(scope: str, batch_size: int, root: str, with_masks: bool) -> dict[str,
     return dict(train_dataloader=train, test_dataloader=val, test_cfg=dict(), test_evaluator=evaluator)
 
 
-def _training(lr: float, iterations: int, seed: int) -> dict[str, Any]:
-    """Optimizer, schedule and hooks, the same for all but for the learning rate and the length."""
+def _training(method: Method, iterations: int, seed: int) -> dict[str, Any]:
+    """Optimizer, schedule and hooks, the same for all but for the learning rates and the length."""
     return dict(
         train_cfg=dict(by_epoch=False, max_iters=iterations),
-        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=lr, weight_decay=0.05), clip_grad=dict(max_norm=5)),
+        optim_wrapper=dict(
+            optimizer=dict(type='AdamW', lr=method.lr, weight_decay=0.05),
+            clip_grad=dict(max_norm=5),
+            paramwise_cfg=dict(
+                custom_keys={key: dict(lr_mult=factor) for key, factor in method.slow.items()},
+                bypass_duplicate=True,  # heads share layers
+            ),
+        ),
         param_scheduler=[
             dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=max(1, iterations // 10)),
-            dict(type='CosineAnnealingLR', T_max=iterations, eta_min=lr / 100, by_epoch=False),
+            dict(type='CosineAnnealingLR', T_max=iterations, eta_min=method.lr / 100, by_epoch=False),
         ],
         default_hooks=dict(
             logger=dict(type='LoggerHook', interval=min(10, iterations), log_metric_by_epoch=False),
