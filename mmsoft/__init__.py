@@ -6,7 +6,7 @@ from .utils.hosts import check_hosts, require_host
 
 __version__ = '0.2.0'
 
-# Imported when first asked for: `import mmsoft` loads neither torch nor a host library.
+# Imported when first asked for: `import mmsoft` loads neither torch nor an OpenMMLab library.
 _LAZY = dict(RescalePyramid='necks', AttentionShareHook='engine')
 _LAZY.update(dict.fromkeys(('SOFT', 'SimAXCiT', 'SimADeiT', 'SimACvT'), 'backbones'))
 

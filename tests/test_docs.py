@@ -298,18 +298,14 @@ AVOIDED = {
 QUOTED = {('papers', 'landmark'), ('evidence', 'landmark')}  # of Nyströmformer, and of the papers
 
 
-# What is left of these words in the package. It never rises; once it is 0, delete it.
-LEFT = 14
-
-
-def test_the_package_is_in_plainer_english_from_change_to_change():
+def test_the_package_is_in_plain_english():
     found = [
         f'{path}: {match[0].strip()!r}, better: {better}'
         for path in sorted(ROOT.glob('mmsoft/**/*.py'))
         for word, better in AVOIDED.items()
         for match in re.finditer(word, path.read_text(), re.I)
     ]
-    assert len(found) <= LEFT, found
+    assert not found
 
 
 def test_pages_are_in_plain_english():

@@ -48,7 +48,7 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
         force (bool): Whether to replace a file.
 
     Returns:
-        str: One sentence that says what was written.
+        str: What was written, for the user.
 
     Raises:
         UsageError: If files are missing or exist already, options do not fit, the model cannot be exported, or the

@@ -119,7 +119,7 @@ class BottleneckTokens(BaseModule):
         embed_dims (int): Channels d of one head.
         ratio (int): Kernel size and stride of the sampling.
         sampling (str): ``'conv'`` (published), ``'avg_pool'``, ``'random'`` or ``'biased'`` (the first m tokens).
-            Random positions are drawn anew in training and fixed in evaluation.
+            Random positions change with each call in training and are fixed in evaluation.
         size (int, optional): Pool to at most ``size`` × ``size`` tokens, so that m does not grow with the image; a
             smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
         initial_gamma (float): Weight of the LayerNorm after ``init_weights``. Defaults to 1.

@@ -146,7 +146,7 @@ class SimAXCiT(BaseBackbone):
         if extent is not None:
             mask = extent_mask(extent, hw)
             takes_mask = (module.takes_mask for module in self.modules() if isinstance(module, Attention))
-            sizes = None if all(takes_mask) else extent.tolist()  # the only time that the host waits for the device
+            sizes = None if all(takes_mask) else extent.tolist()  # the only time that the CPU waits for the device
         x = to_tokens(x).contiguous() + self.pos_encoding(hw, extent)
         maps = []
         for i, block in enumerate(self.blocks):

@@ -31,7 +31,7 @@ _reading = Lock()  # torch's list of safe classes is one for all threads
 
 
 class CheckpointError(UsageError):
-    """A checkpoint cannot be used; the message says in one sentence why, and what to do about it."""
+    """A checkpoint cannot be used; the message says why, and what to do about it."""
 
 
 def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek: bool = False) -> dict:

@@ -11,19 +11,19 @@ from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, map_dicts, type
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
 DATA = dict(mmdet='CocoDataset', mmseg='ADE20KDataset', mmpretrain='ImageNet')
-"""Data sets that the shapes can stand for, by the library."""
+"""Data sets that the synthetic shapes data set can stand for, by the library."""
 SCENES, EPOCHS = 128, 2
 BATCH_SIZE = dict(mmdet=4, mmseg=4, mmpretrain=8)
 
 
 def on_shapes(cfg: Config) -> bool:
-    """Whether the config was written for the shapes: all its data is in ``data/shapes``."""
+    """Whether the config was written for the synthetic shapes data set: all its data is in ``data/shapes``."""
     roots = {Path(dataset.get('data_root') or '') for _, dataset in datasets(cfg)}
     return roots == {Path(DEFAULT_ROOT)}
 
 
 def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT) -> Config:
-    """Makes a config run on the shapes, with small images, random weights and a short schedule.
+    """Makes a config run on the synthetic shapes data set, with small images, random weights and a short schedule.
 
     It keeps its model, losses and optimizer, and a classifier its augmentation. The learning rate follows the batch
     size if the config says what it is meant for.
@@ -31,10 +31,10 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     Args:
         cfg: Config on COCO (boxes or masks), ADE20K or ImageNet, as those of this repository. It is left as it is.
         length: Number of epochs or iterations, whichever the config counts; two epochs of 128 scenes if None.
-        root: Where the shapes are.
+        root: Where the synthetic shapes data set is.
 
     Returns:
-        The new config; the same one if it was written for the shapes.
+        The new config; the same one if it was written for the synthetic shapes data set.
 
     Raises:
         UsageError: If the config is on other data.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class UsageError(Exception):
-    """Something outside the program is wrong, and its message says in one sentence what, and what to do about it.
+    """Something outside the program is wrong, and its message says what, and what to do about it.
 
     The tools print the message and end with exit code 2; anything else that is raised is a defect and keeps its trace.
     """
