@@ -17,8 +17,8 @@ class NystromformerAttention(Attention):
     r""":math:`\rho(q \tilde k^\top) \rho(\tilde q \tilde k^\top)^+ \rho(\tilde q k^\top) v` (2102.03902, Eq. 13).
 
     ρ is the softmax over rows. Bottleneck tokens are means of windows of the map, as SOFT compares it (2110.11945,
-    Sec. 4.2); windows at the right and bottom are cut off where the ratio does not divide the map. The pseudoinverse takes
-    ``iterations`` steps, six in the original. Class tokens attend and are attended to, but are in no window.
+    Sec. 4.2); windows at the right and bottom are cut off where the ratio does not divide the map. The pseudoinverse
+    takes ``iterations`` steps, six in the original. Class tokens attend and are attended to, but are in no window.
     Convolutional projections of an architecture are not used.
     """
 
