@@ -98,7 +98,7 @@ def test_what_is_done_stays_done_until_its_row_changes(tmp_path, monkeypatch, ca
     arguments = ['far_deit_sima', '--seeds', '1', '--work-dir', 'work']
     tool.main(arguments)
     printed = capsys.readouterr().out
-    assert '1 of 1 trainings to do' in printed and 'far_deit_sima, seed 0: done' in printed and '0.500' in printed
+    assert '1 of 1 trainings to do' in printed and 'far_deit_sima, seed 0: done' in printed and '| *chance*' in printed
     file = tmp_path / 'work/far_deit_sima_seed0/result.json'
     result = json.loads(file.read_text())
     assert (

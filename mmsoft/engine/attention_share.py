@@ -77,9 +77,9 @@ class AttentionShareHook(Hook):
             self._warned = True
             print_log(
                 f'Attention contributes less than {self.minimum:.0%} in stage {", ".join(map(str, closed))} (from 0): '
-                'the network does without it. From scratch, SOFT-Norm learns to attend with initial_gamma=0.3, an option '
-                'of SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
-                'option of SimAAttention.',
+                'the network does without it. From scratch, SOFT-Norm learns to attend with initial_gamma=0.3, an '
+                'option of SOFTAttention; on larger images than in pretraining, SimA keeps its scale with '
+                'reference_tokens, an option of SimAAttention.',
                 'current',
                 logging.WARNING,
             )
