@@ -1,7 +1,7 @@
 """What mkdocs needs besides the pages in docs/: pages from the repository's root, links to its files, docstrings checked.
 
-README.md, CONTRIBUTING.md and CHANGELOG.md become pages, and so do the tutorials that have been run. A link from a page to a file outside docs/, such as a config,
-leads to a copy of that file in the site.
+README.md, CONTRIBUTING.md, CHANGELOG.md and the projects' READMEs become pages, and so do the tutorials that have been
+run. A link from a page to a file outside docs/, such as a config, leads to a copy of that file in the site.
 """
 
 import logging
@@ -14,7 +14,15 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / 'work_dirs/tutorials/pages'
-PAGES = {'README.md': 'index.md', 'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changelog.md'}
+PAGES = {
+    'README.md': 'index.md',
+    'CONTRIBUTING.md': 'contributing.md',
+    'CHANGELOG.md': 'changelog.md',
+    **{
+        f'projects/{path.parent.name}/README.md': f'projects/{path.parent.name}.md'
+        for path in ROOT.glob('projects/*/README.md')
+    },
+}
 LINK = re.compile(r'(\]\()([^)\s#:]+)')
 API = dict(
     backbones=('Backbones and necks', 'mmsoft.backbones', 'mmsoft.necks'),
