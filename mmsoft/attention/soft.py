@@ -33,7 +33,8 @@ class SOFTAttention(Attention):
         bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
         initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less
-            for a kernel that begins wide. From scratch, 0.3 learns to attend at once where 1 may never begin to.
+            for a kernel that begins wide. From scratch, SOFT-Norm learns to attend at once with 0.3 where it may
+            never begin to with 1; detectors with plain SOFT do not learn with 0.3.
         newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`.
         bottleneck_limit (int, optional): Maximum number of bottleneck tokens, for large images. Up to it nothing
             changes; beyond, tokens are the means of neighbours, see :func:`limited_grid`. Defaults to None.
