@@ -1,4 +1,4 @@
-"""What the command lines in tools/ do, as functions: training, testing, prediction, export and the showcase."""
+"""What the command lines in tools/ do, as functions: training, testing, prediction, export, drawing."""
 
 from importlib import import_module
 
@@ -6,7 +6,7 @@ from importlib import import_module
 _MODULES = dict(
     train='launch',
     test='launch',
-    showcase='launch',
+    browse='browsing',
     predict='prediction',
     visualize='visualization',
     export='deployment',

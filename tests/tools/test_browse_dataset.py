@@ -8,7 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from mmsoft.apis import browse
 from mmsoft.datasets.shapes import ensure_shapes
+from mmsoft.utils import UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,3 +34,11 @@ def test_annotations_are_drawn(name, folder, monkeypatch, capsys):
     assert str(out) in capsys.readouterr().out
     images = [cv2.imread(str(path)) for path in sorted(out.iterdir())]
     assert len(images) == 2 and all(image is not None and len(np.unique(image)) > 20 for image in images)
+
+
+def test_missing_data_and_a_full_folder_are_errors_of_the_user(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match='instances_train2017.json'):
+        browse(str(ROOT / 'configs/retinanet_soft_small_1x.py'), 'new')
+    with pytest.raises(UsageError, match='data'):
+        browse(str(ROOT / 'configs/retinanet_soft_small_1x.py'), 'data', demo_data=True)
