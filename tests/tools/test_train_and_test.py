@@ -77,6 +77,12 @@ def finish(process):
     return process.returncode, out, err
 
 
+def forget_visualizers():
+    """Each library keeps its first one, and the folder it writes to, as long as the process lives."""
+    for visualizer in (Visualizer, *Visualizer.__subclasses__()):
+        visualizer._instance_dict.clear()
+
+
 def losses(work_dir):
     """Loss of every iteration, as logged last, by its epoch and its number."""
     found = {}
@@ -111,10 +117,10 @@ TRAINING = (
 def uninterrupted(folder):
     """A finished training by the tool: its folder, and what it said."""
     said = []
+    forget_visualizers()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        # A name of its own, as mmengine's logger of a training that began in the same second would be taken for its logger.
-        patch.setattr(sys, 'argv', ['train.py', *TRAINING, 'experiment_name=first', '--work-dir=uninterrupted'])
+        patch.setattr(sys, 'argv', ['train.py', *TRAINING, '--work-dir=uninterrupted'])
         patch.setattr(launch, 'print_log', lambda message, *_, **__: said.append(message))
         with pytest.raises(SystemExit) as end:
             runpy.run_path(str(ROOT / 'tools/train.py'), run_name='__main__')
@@ -178,8 +184,7 @@ class TestHosts:
 
     def test_pictures(self, trained, tmp_path):
         name, checkpoint = trained
-        for visualizer in (Visualizer, *Visualizer.__subclasses__()):
-            visualizer._instance_dict.clear()  # each host keeps its first one as long as the process lives
+        forget_visualizers()
         launch.test(f'{name}.py', checkpoint, str(tmp_path), show_dir=str(tmp_path / 'pictures'), demo_data=True)
         pictures = [path for path in (tmp_path / 'pictures').rglob('*') if path.suffix in ('.jpg', '.png')]
         assert len(pictures) == (8 if name == 'classifier' else 4)
