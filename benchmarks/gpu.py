@@ -14,7 +14,7 @@ from mmsoft.apis.cli import command_line
 
 from .common import ROOT, commit, processor
 from .contenders import CONTENDERS
-from .speed import check_device, run_benchmark, size
+from .speed import add_sizes, check_device, run_benchmark
 from .speed_report import write_report
 from .worker import Settings
 
@@ -28,14 +28,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add = parser.add_argument
     add('--device', choices=[*ARITHMETIC], default='cuda', help='default: %(default)s; cpu to try the command')
     add('--models', nargs='+', metavar='MODEL', default=MODELS, help='default: all but the smallest')
-    add(
-        '--sizes',
-        nargs='+',
-        type=size,
-        metavar='SIZE',
-        default=[(224, 224), (512, 512), (800, 1344)],
-        help='images as 512 or 800x1344 (default: 224 512 800x1344)',
-    )
+    add_sizes(parser)
     add('--out-dir', type=Path, default=Path('work_dirs/gpu'), help='default: %(default)s')
     args = parser.parse_args(arguments)
     check_device(Settings(args.device))

@@ -129,6 +129,18 @@ def size(text: str) -> Size:
     return int(rows), int(columns or rows)
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Adds the option of image sizes."""
+    parser.add_argument(
+        '--sizes',
+        nargs='+',
+        type=size,
+        metavar='SIZE',
+        default=[(224, 224), (512, 512), (800, 1344)],
+        help='images as 512 or 800x1344 (default: 224 512 800x1344)',
+    )
+
+
 def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(
@@ -145,14 +157,7 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
         help=f'from {", ".join(CONTENDERS)}, with options behind a colon, as in '
         'soft_norm_small:attention.bottleneck_size=7 (default: all but nano)',
     )
-    add(
-        '--sizes',
-        nargs='+',
-        type=size,
-        metavar='SIZE',
-        default=[(224, 224), (512, 512), (800, 1344)],
-        help='images as 512 or 800x1344 (default: 224 512 800x1344)',
-    )
+    add_sizes(parser)
     add('--passes', nargs='+', choices=['eval', 'train'], default=['eval', 'train'], help='default: both')
     add('--rounds', type=int, default=5, help='turns of each backbone (default: %(default)s)')
     add(

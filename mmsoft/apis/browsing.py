@@ -6,11 +6,10 @@ from typing import Any, Optional
 from mmengine.registry import DATASETS, VISUALIZERS, init_default_scope
 from mmengine.structures import InstanceData
 
-from ..datasets.demo import on_shapes, retarget
+from ..datasets.demo import on_shapes
 from ..datasets.shapes import ensure_shapes
-from ..utils.config import load_config
 from .images import check_new
-from .preflight import check_data
+from .preflight import config_on_data
 
 
 def browse(
@@ -31,14 +30,10 @@ def browse(
     Raises:
         UsageError: If files of the data set are missing, or the folder is not empty.
     """
-    cfg = load_config(config)
-    cfg = retarget(cfg) if demo_data else cfg
-    cfg.merge_from_dict(cfg_options or {})
+    cfg = config_on_data(config, cfg_options, demo_data, 'train_dataloader')
     check_new(out_dir)
     if on_shapes(cfg):
         ensure_shapes()
-    else:
-        check_data(cfg, 'train_dataloader')
     init_default_scope(cfg.default_scope)
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     visualizer = VISUALIZERS.build(dict(cfg.visualizer, name='browse', vis_backends=None))

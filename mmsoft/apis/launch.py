@@ -11,13 +11,13 @@ from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..datasets.demo import on_shapes, retarget
+from ..datasets.demo import on_shapes
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, load_config, map_dicts, type_name, without_pretrained
+from ..utils.config import LOADERS, map_dicts, type_name, without_pretrained
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import CheckHook, check_checkpoint, check_data, check_pretrained, explained
+from .preflight import CheckHook, check_checkpoint, check_pretrained, config_on_data, explained
 
 Options = Optional[dict[str, Any]]
 
@@ -124,13 +124,7 @@ def _prepare(
     config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool, hook: CheckHook
 ) -> Config:
     """The config with all that training and testing have in common, and its data found."""
-    cfg = load_config(config)
-    options = options or {}
-    if demo_data:
-        cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
-    cfg.merge_from_dict(options)
-    if not on_shapes(cfg):
-        check_data(cfg, *hook.loaders)
+    cfg = config_on_data(config, options, demo_data, *hook.loaders)
     cfg.launcher = launcher
     if launcher == 'pytorch' and get_device() == 'cpu':
         _distribute_on_cpus(cfg)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ..checkpoint import FAMILIES, check_model, read_checkpoint
+from ..datasets.demo import on_shapes, retarget
 from ..utils import UsageError
-from ..utils.config import datasets, dicts, is_pretrained, type_name
+from ..utils.config import datasets, dicts, is_pretrained, load_config, type_name
 
 DOWNLOADING = ('CIFAR10', 'CIFAR100', 'MNIST', 'FashionMNIST')
 """Data sets that the OpenMMLab libraries download."""
@@ -58,6 +59,22 @@ def check_data(cfg: Config, *loaders: str) -> None:
                 raise UsageError(
                     f'{evaluator}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.'
                 )
+
+
+def config_on_data(config: str, options: Optional[dict[str, Any]], demo_data: bool, *loaders: str) -> Config:
+    """Reads a config with settings of the user, on the synthetic shapes data set if asked, and finds the loaders' data.
+
+    Raises:
+        UsageError: If files are missing, or the config does not fit the synthetic shapes data set.
+    """
+    cfg = load_config(config)
+    options = options or {}
+    if demo_data:
+        cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
+    cfg.merge_from_dict(options)
+    if not on_shapes(cfg):
+        check_data(cfg, *loaders)
+    return cfg
 
 
 def check_pretrained(cfg: Config) -> None:

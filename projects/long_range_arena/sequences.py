@@ -86,7 +86,7 @@ class Block(nn.Module):
         )
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Optional[Tensor], sizes: Optional[list]) -> Tensor:
+    def forward(self, x: Tensor, mask: Optional[Tensor], sizes: list) -> Tensor:
         x = x + self.drop(attend_inside(self.attn, self.norm1(x), (1, x.size(1)), mask, sizes))
         return x + self.drop(self.ffn(self.norm2(x)))
 
@@ -137,12 +137,11 @@ class SequenceClassifier(BaseModel):
         """Scores (B, classes) of tokens (B, n) of the given lengths; losses or data samples, as mmengine asks."""
         place = torch.arange(inputs.size(1), device=inputs.device)
         mask = place < torch.tensor(lengths, device=inputs.device)[:, None]
-        padding = dict(mask=mask[:, None, None], sizes=[(1, length) for length in lengths])
-        if min(lengths) == inputs.size(1):
-            padding = dict(mask=None, sizes=None)
+        padded = min(lengths) < inputs.size(1)
+        sizes = [(1, length) for length in lengths]
         x = self.drop(self.words(inputs) + self.places(place))
         for block in self.blocks:
-            x = block(x, **padding)
+            x = block(x, mask[:, None, None] if padded else None, sizes)
         scores = self.head((self.norm(x) * mask.unsqueeze(-1)).sum(1) / self.length)
         if mode == 'tensor':
             return scores

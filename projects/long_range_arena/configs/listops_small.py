@@ -1,6 +1,6 @@
 """Short ListOps, of 11 to 63 symbols: minutes on a CPU.
 
-python -m projects.long_range_arena listops_small
+python tools/train.py projects/long_range_arena/configs/listops_small.py
 """
 
 _base_ = 'listops.py'
