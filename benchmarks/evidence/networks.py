@@ -54,8 +54,9 @@ PVT = dict(  # it always has four stages; the last one, which is not used, is sm
     out_indices=(0, 1, 2),
 )
 NETWORKS = dict(
-    soft=_soft(False, 0.3),
+    soft=_soft(False, 0.6),
     soft_norm=_soft(True, 0.3),
+    soft_03=_soft(False, 0.3),
     soft_1=_soft(False, 1.0),
     soft_norm_1=_soft(True, 1.0),
     pvt=Network(dict(type='mmdet.PyramidVisionTransformerV2', **PVT), DIMS),

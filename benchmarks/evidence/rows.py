@@ -157,7 +157,7 @@ METHODS = dict(
     classifier=Method('soft_tiny_in1k', iterations=250, batch_size=32, lr=1e-3, sky=False),
 )
 
-TWELVE = dict(side=112, lr=1e-3, iterations=45, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
+TWELVE = dict(side=112, lr=1e-3, iterations=120, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
 LARGER = dict(larger=(2, 4), tuning=30)
 NOISE = dict(noise=(0.5, 1.0, 2.0), depth=4)
 ROWS: dict[str, Row] = {
@@ -214,7 +214,7 @@ ROWS: dict[str, Row] = {
     **{  # architectures in one RetinaNet
         f'architecture_{name}': Row('architecture', title, METHODS['retinanet']._replace(network=name))
         for name, title in dict(
-            soft='SOFT, γ = 0.3',
+            soft='SOFT, γ = 0.6',
             soft_norm='SOFT-Norm, γ = 0.3',
             pvt='PVTv2',
             sima_cvt='SimA-CvT',
@@ -231,7 +231,8 @@ ROWS: dict[str, Row] = {
         for name, title, network, slow in (
             ('soft_1', 'SOFT, γ = 1', 'soft_1', {}),
             ('soft_norm_1', 'SOFT-Norm, γ = 1', 'soft_norm_1', {}),
-            ('soft_slow', 'SOFT, γ = 0.3, slow queries', 'soft', QUERIES),
+            ('soft_03', 'SOFT, γ = 0.3', 'soft_03', {}),
+            ('soft_slow', 'SOFT, γ = 0.3, slow queries', 'soft_03', QUERIES),
             ('soft_norm_slow', 'SOFT-Norm, γ = 0.3, slow queries', 'soft_norm', QUERIES),
         )
     },
