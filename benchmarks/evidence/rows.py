@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Union
 from mmsoft.utils import UsageError
 
 from .far import Far
+from .networks import NETWORKS
 
 SHAPES = dict(train=1800, val=200, portraits=2400, size=96, portrait_size=64, seed=0)
 """Of :func:`mmsoft.datasets.shapes.ensure_shapes`."""
@@ -45,8 +46,9 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Changes whenever the training does."""
-        return hashlib.sha1(repr(self.task).encode()).hexdigest()[:8]
+        """Changes whenever the training or its network does."""
+        network = repr(NETWORKS[self.task.network]) if isinstance(self.task, Method) else ''
+        return hashlib.sha1((repr(self.task) + network).encode()).hexdigest()[:8]
 
 
 def _soft(attention: dict, depths: Sequence[int] = (1,), kernel_size: int = 9, **options: Any) -> dict[str, Any]:

@@ -42,9 +42,13 @@ def test_every_method_and_every_architecture_has_a_row():
     assert trained == set(NETWORKS)
 
 
-def test_a_row_that_changes_has_another_key():
+def test_a_row_that_changes_has_another_key(monkeypatch):
     row = ROWS['far_deit_sima']
     assert row._replace(title='another').key == row.key != row._replace(task=row.task._replace(iterations=1)).key
+    detector, network = ROWS['architecture_soft'], NETWORKS['soft']
+    before = detector.key
+    monkeypatch.setitem(NETWORKS, 'soft', network._replace(channels=[1]))
+    assert detector.key != before
 
 
 @pytest.mark.slow
