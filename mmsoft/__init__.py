@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from .utils.hosts import check_hosts, require_host
+from .utils.hosts import require_host
 
 __version__ = '0.2.0'
 
@@ -16,7 +16,6 @@ __all__ = ['__version__', 'require_host', *_LAZY]
 def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    check_hosts()
     return getattr(import_module(f'.{_LAZY[name]}', __name__), name)
 
 

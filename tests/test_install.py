@@ -6,18 +6,17 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-
-from mmsoft.utils.hosts import installed
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = sys.executable
 OFFLINE = ['--no-deps', '--no-index']
 CONFIG = 'retinanet_soft_nano_shapes.py'
-MMDET = (installed('mmdet') or ('mmdet',))[0]
-FORK = MMDET.startswith('onedl')
+FORK = any(one.metadata['Name'] == 'onedl-mmdetection' for one in distributions())
+MMDET = 'onedl-mmdetection' if FORK else 'mmdet'
 OWN_CONFIG = """
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 model = dict(

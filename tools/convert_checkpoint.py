@@ -4,11 +4,10 @@ import argparse
 import sys
 
 from mmsoft.apis.cli import command_line
+from mmsoft.checkpoint import convert_checkpoint
 
 
 def main() -> None:
-    from mmsoft.checkpoint import convert_checkpoint
-
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Evaluates in several processes on one machine or more, one for each GPU, or on CPUs where there is none.
+# Evaluates in several processes on one machine or more, one for each GPU.
 #   tools/dist_test.sh CONFIG CHECKPOINT PROCESSES [arguments of tools/test.py]
 #   NNODES, NODE_RANK, MASTER_ADDR, PORT describe the machines; PYTHON is the interpreter
 set -euo pipefail

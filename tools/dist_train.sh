@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains in several processes on one machine or more, one for each GPU, or on CPUs where there is none.
+# Trains in several processes on one machine or more, one for each GPU.
 #   tools/dist_train.sh CONFIG PROCESSES [arguments of tools/train.py]
 #   NNODES, NODE_RANK, MASTER_ADDR, PORT describe the machines; PYTHON is the interpreter
 set -euo pipefail

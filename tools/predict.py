@@ -4,12 +4,11 @@ import argparse
 import signal
 import sys
 
+from mmsoft.apis import predict
 from mmsoft.apis.cli import command_line
 
 
 def main() -> bool:
-    from mmsoft.apis import predict
-
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('config', help='config file')
@@ -17,10 +16,8 @@ def main() -> bool:
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for the results, new or empty')
     add('--device', help='cpu, cuda:0, … (default: the best there is)')
-    add('--batch-size', type=int, default=1, help='maximum number of images to predict at once (default: 1)')
     add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')
     add('--save-pred', action='store_true', help='also save each prediction as JSON, or as a label map')
-    add('--slide', action='store_true', help='slide a segmenter over images at their own size')
     options = vars(parser.parse_args())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no half image is left, as after Ctrl-C
     return bool(predict(**options))

@@ -2,12 +2,11 @@
 
 import sys
 
+from mmsoft.apis import test
 from mmsoft.apis.cli import command_line, parse_run, run_parser
 
 
 def main() -> None:
-    from mmsoft.apis import test
-
     parser = run_parser(__doc__, demo_data='test on the synthetic shapes data set in data/shapes, as trained')
     add = parser.add_argument
     add('checkpoint', help='checkpoint file')

@@ -2,19 +2,18 @@
 
 import sys
 
+from mmsoft.apis import train
 from mmsoft.apis.cli import command_line, parse_run, run_parser
 
 
 def main() -> None:
-    from mmsoft.apis import train
-
     parser = run_parser(
         __doc__,
         demo_data='train on the synthetic shapes data set in data/shapes: 128 small scenes, 2 '
         'epochs, on a CPU; for more, --cfg-options train_cfg.max_epochs=N (or max_iters=N)',
     )
     add = parser.add_argument
-    add('--amp', action='store_true', help='train in half precision (bfloat16 where there is one)')
+    add('--amp', action='store_true', help='train in half precision, on a GPU')
     add(
         '--auto-scale-lr',
         action='store_true',

@@ -3,12 +3,11 @@
 import argparse
 import sys
 
+from mmsoft.apis import visualize
 from mmsoft.apis.cli import command_line
 
 
 def main() -> bool:
-    from mmsoft.apis import visualize
-
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('config', help='config file')

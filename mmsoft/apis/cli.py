@@ -1,17 +1,15 @@
-"""What the command lines in tools/ have in common: how they end, and the options of training and testing.
-
-Importing this module cannot fail: a tool imports what it needs once the OpenMMLab libraries are known to fit.
-"""
+"""What the command lines in tools/ have in common: how they end, and the options of training and testing."""
 
 import errno
 import os
 import sys
-import warnings
 from argparse import ArgumentParser
 from typing import Any, Callable
 
+from mmengine.config import DictAction
+
+from ..checkpoint.safe_loading import use_safe_loading
 from ..utils import UsageError
-from ..utils.hosts import check_hosts
 
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR)
 
@@ -25,10 +23,6 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
     try:
-        check_hosts()
-        with warnings.catch_warnings(record=True):  # torch shows one that no filter stops
-            from mmsoft.checkpoint.safe_loading import use_safe_loading
-
         use_safe_loading()
         code = run()
     except KeyboardInterrupt:
@@ -46,8 +40,6 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
 
 def run_parser(description: str, demo_data: str) -> ArgumentParser:
     """A parser with the arguments that training and testing share; ``demo_data`` is the help of that option."""
-    from mmengine.config import DictAction
-
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
     add = parser.add_argument
     add('config', help='config file')

@@ -1,7 +1,4 @@
-"""Models out of Python: whole classifiers, segmenters and detectors as ONNX or torch.export files.
-
-A file has a description of its inputs, and is checked before it is kept.
-"""
+"""Whole classifiers, segmenters and detectors as ONNX files, which describe their inputs and are checked."""
 
 import io
 import json
@@ -26,25 +23,21 @@ from mmsoft.utils.files import atomic_write
 from .tasks import build_task
 
 TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
-SUFFIXES = ('.onnx', '.pt2')
-"""What files end with: ONNX, and programs of torch.export."""
 KEY = 'mmsoft'
-"""Where the description is, as JSON: an entry of an ONNX file's metadata, an extra file of one of torch.export."""
+"""Where the description is, as JSON, in a file's metadata."""
 OPSET = 17
 AXES = {0: 'batch', 2: 'height', 3: 'width'}
 """Dimensions of images that may be free."""
-MIN_SIDE = 33
-"""The minimum of free sides for torch.export, which cannot reason about one-pixel maps: the coarsest stride and 1."""
 
 
 def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]] = None, force: bool = False) -> str:
-    """Writes a whole model as one file, with a description of its images; see docs/deployment.md.
+    """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
     Args:
         config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
-        out (str): File to write, ``.onnx``, or ``.pt2`` for a program of torch.export.
+        out (str): File to write, ``.onnx``.
         size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size alone. Defaults
-            to None: any; for torch.export, any from 33 pixels that is a multiple of what the config pads to.
+            to None: any.
         force (bool): Whether to replace a file.
 
     Returns:
@@ -55,11 +48,11 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
             file does not give the model's results.
     """
     path = Path(out)
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f'--out {out} must end with .onnx, or with .pt2 for torch.export.')
+    if path.suffix != '.onnx':
+        raise UsageError(f'--out {out} must end with .onnx.')
     if path.exists() and not force:
         raise UsageError(f'{out} exists; add --force to replace it, or choose another --out.')
-    missing = [name for name in ('onnx', 'onnxruntime') if path.suffix == '.onnx' and not find_spec(name)]
+    missing = [name for name in ('onnx', 'onnxruntime') if not find_spec(name)]
     if missing:
         raise UsageError(f'Exporting to ONNX needs more packages: pip install {" ".join(missing)}')
     height, width = size or (256, 320)
@@ -75,8 +68,7 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
         graph, example = Detections(model), (torch.rand(1, 3, height, width), torch.tensor([height, width]))
     else:
         graph, example, free = Scores(model), (torch.rand(2, 3, height, width),), (0, *free)
-    divisor = described['pad_divisor'] if path.suffix == '.pt2' and not size else 1
-    write(graph.eval(), example, free, described, path, divisor)
+    write(graph.eval(), example, free, described, path)
     sizes = f'{height}x{width}' if size else 'any size'
     return f'{out}: {described["task"]} of images of {sizes}, {path.stat().st_size / 1e6:.1f} MB.'
 
@@ -105,7 +97,7 @@ class Scores(nn.Module):
         model (nn.Module): A model of mmpretrain or mmseg; its adaptive pooling is replaced.
     """
 
-    inputs, outputs, min_side = ('images',), ('logits',), MIN_SIDE
+    inputs, outputs = ('images',), ('logits',)
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -129,56 +121,41 @@ class Pool(nn.AdaptiveAvgPool2d):
 
 
 def write(
-    graph: nn.Module,
-    example: tuple[Tensor, ...],
-    free: Sequence[int],
-    description: dict[str, Any],
-    path: Path,
-    divisor: int = 1,
+    graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any], path: Path
 ) -> None:
     """Exports a model, and keeps the file if it gives the model's results on other images, of other sizes where free.
 
     Args:
-        graph (nn.Module): Takes the tensors that ``graph.inputs`` names and returns those of ``graph.outputs``. Free
-            sides have at least ``graph.min_side`` pixels in a file of torch.export.
+        graph (nn.Module): Takes the tensors that ``graph.inputs`` names and returns those of ``graph.outputs``.
         example (tuple[Tensor]): Its arguments, the first of them images (B, 3, H, W).
         free (Sequence[int]): Dimensions of the images that may differ in other calls.
         description (dict): Kept in the file as JSON.
-        path (Path): File to write; its suffix is one of :data:`SUFFIXES`.
-        divisor (int): What free sides are multiples of in a file of torch.export.
+        path (Path): File to write.
 
     Raises:
         UsageError: If the file gives other results than the model.
     """
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
-    (batch, channels, height, width), least = example[0].shape, graph.min_side
-    sizes = [(least, least + 33), (least + 2 * height, least + 2 * width)] if 2 in free else [(height, width)]
+    batch, channels, height, width = example[0].shape
+    sizes = [(33, 66), (33 + 2 * height, 33 + 2 * width)] if 2 in free else [(height, width)]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
-        if path.suffix == '.onnx':
-            contents = _onnx(graph, example, free, text)
-        else:
-            contents = _program(graph, example, free, text, divisor)
-        run = reader(path.suffix, contents)
+        contents = to_onnx(graph, example, free, text)
+        run = reader(contents)
         for rows, columns in sizes:
-            rows, columns = -(-rows // divisor) * divisor, -(-columns // divisor) * divisor
             images = torch.rand(batch, channels, rows, columns, generator=torch.Generator().manual_seed(0))
             want = graph(images, *example[1:])
-            try:
-                same = is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want,))
-            except (AssertionError, RuntimeError):  # the program's own checks of what it took as true of all sizes
-                same = False
-            if not same:
+            if not is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want,)):
                 raise UsageError(
-                    f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file '
-                    'gives other results, and is not kept; try --size H W, or the other format.'
+                    f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file gives other '
+                    'results, and is not kept; try --size H W.'
                 )
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(contents)
 
 
-def _onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
+def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
     """By the exporter that uses TorchScript: it takes seconds, and its files take all sizes."""
     import onnx
 
@@ -199,37 +176,17 @@ def _onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], te
     return model.SerializeToString()
 
 
-def _program(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str, divisor: int = 1) -> bytes:
-    """By torch.export, which wants to know of free sides what they are multiples of."""
-    contents, dims = io.BytesIO(), {0: torch.export.Dim(AXES[0], min=1, max=256)}
-    for dim in (2, 3):
-        part = torch.export.Dim(AXES[dim], min=-(-graph.min_side // divisor), max=8192 // divisor)
-        dims[dim] = part if divisor == 1 else divisor * part
-    shapes = ({dim: dims[dim] for dim in free}, *(None for _ in example[1:]))
-    program = torch.export.export(graph, example, dynamic_shapes=shapes, strict=False)
-    torch.export.save(program, contents, extra_files={KEY: text})
-    return contents.getvalue()
+def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
+    """What a file computes, as a function from tensors to a tuple of tensors, on the CPU."""
+    import onnxruntime
 
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
 
-def reader(suffix: str, contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
-    """What an exported file computes, as a function from tensors to a tuple of tensors, on the CPU."""
-    if suffix == '.pt2':
-        module = torch.export.load(io.BytesIO(contents)).module()
-
-        @torch.no_grad()
-        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            out = module(*tensors)
-            return out if isinstance(out, tuple) else (out,)
-    else:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
-        session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
-
-        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
-            return tuple(map(torch.from_numpy, session.run(None, feed)))
+    def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+        feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
+        return tuple(map(torch.from_numpy, session.run(None, feed)))
 
     return run
 

@@ -64,7 +64,6 @@ class Detections(nn.Module):
             if part.test_cfg.nms.get('type', 'nms') != 'nms':
                 raise UsageError(f'{part.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')
         self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stages and self.roi.with_mask else []))
-        self.min_side = 1 + max(max(stride) for stride in self.dense.prior_generator.strides)
 
     def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, ...]:
         """Finds objects.
@@ -172,9 +171,8 @@ def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: 
     """
     boxes, count = _clip(boxes, limit), cfg.max_per_img
     inside = (scores > cfg.get('score_thr', 0)) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
-    # Two boxes of zeros in front stand for missing ones. They are never suppressed, so that at least two are always
-    # kept, which torch.export assumes.
-    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (2, 0)) for t in (boxes, scores, labels))
+    # A box of zeros in front, which is never suppressed, stands for missing ones.
+    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, scores, labels))
     apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
     kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, count))[:count]
     return boxes[kept], scores[kept], labels[kept]

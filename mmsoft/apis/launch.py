@@ -5,19 +5,19 @@ from typing import Any, Optional
 
 import torch
 from mmengine.config import Config
-from mmengine.device import get_device
-from mmengine.dist import is_distributed
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from ..attention import measure
+from ..checkpoint import check_model
 from ..datasets.demo import on_shapes
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, map_dicts, type_name, without_pretrained
+from ..utils.config import LOADERS, without_pretrained
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import CheckHook, check_checkpoint, check_pretrained, config_on_data, explained
+from .preflight import check_classes, check_exists, check_pretrained, check_resumable, config_on_data, explained
 
 Options = Optional[dict[str, Any]]
 
@@ -38,7 +38,7 @@ def train(
     Args:
         config: Path of the config.
         work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
-        amp: Whether to compute in half precision: bfloat16 on CPUs and GPUs that have it, float16 on others.
+        amp: Whether to compute in half precision, on a GPU.
         auto_scale_lr: Whether to scale the learning rate with the batch size.
         resume: A checkpoint to resume from, or ``'auto'`` for the latest of the work directory, if there is one.
         cfg_options: Settings by dotted keys that override all others.
@@ -49,24 +49,26 @@ def train(
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or cannot be built.
     """
-    with explained(config, *LOADERS[:2]) as hook:
-        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, hook)
+    with explained(config):
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, *LOADERS[:2])
         if from_scratch:
             cfg = without_pretrained(cfg)
         if auto_scale_lr:
-            cfg.merge_from_dict({'auto_scale_lr.enable': True})
+            if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
+                raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size, which {config} has not.')
+            cfg.auto_scale_lr.enable = True
         if amp:
-            _enable_amp(cfg)
+            enable_amp(cfg)
         check_pretrained(cfg)
         if resume == 'auto':
             resume = latest_checkpoint(cfg.work_dir)
             if resume is None:
                 print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', 'current')
-        elif resume:
-            check_checkpoint(resume)
         if resume:
+            check_exists(resume)
             cfg.load_from, cfg.resume = resume, True
-        _run(cfg, 'train', hook)
+        runner = build(cfg, 'train', 'val')
+    runner.train()
 
 
 def test(
@@ -102,9 +104,9 @@ def test(
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or checkpoint or cannot be built.
     """
-    with explained(config, 'test_dataloader') as hook:
-        check_checkpoint(checkpoint)
-        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, hook)
+    with explained(config):
+        check_exists(checkpoint)
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'test_dataloader')
         cfg.load_from, cfg.resume = checkpoint, False
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
@@ -112,22 +114,22 @@ def test(
             augment_test(cfg)
         if out:
             save_predictions(cfg, out)
-        if without_attention is not None:
-            cfg.custom_hooks = [
-                *cfg.get('custom_hooks', ()),
-                dict(type='mmsoft.WithoutAttentionHook', stages=without_attention or None),
-            ]
-        return _run(cfg, 'test', hook)
+        runner = build(cfg, 'test')
+    if without_attention is None:
+        return runner.test()
+    with measure.without_attention(runner.model, without_attention or None) as count:
+        if not count:
+            raise UsageError('There is no attention of mmsoft to set to zero in this model or in these stages.')
+        print_log(f'Testing with {count} attentions set to zero.', 'current')
+        return runner.test()
 
 
 def _prepare(
-    config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool, hook: CheckHook
+    config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool, *loaders: str
 ) -> Config:
     """The config with all that training and testing have in common, and its data found."""
-    cfg = config_on_data(config, options, demo_data, *hook.loaders)
+    cfg = config_on_data(config, options, demo_data, *loaders)
     cfg.launcher = launcher
-    if launcher == 'pytorch' and get_device() == 'cpu':
-        _distribute_on_cpus(cfg)
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
         for loader in filter(None, map(cfg.get, LOADERS)):
@@ -136,41 +138,35 @@ def _prepare(
     return cfg
 
 
-def _enable_amp(cfg: Config) -> None:
-    """Half precision: bfloat16 where the device computes in it, or else float16 with scaled losses."""
+def enable_amp(cfg: Config) -> None:
+    """Changes a config so that it trains in half precision: float16 with scaled losses, or its own ``dtype``.
+
+    Raises:
+        UsageError: If there is no GPU, or the config has an optimizer wrapper of its own.
+    """
     wrapper = cfg.optim_wrapper
     if wrapper.setdefault('type', 'OptimWrapper') not in ('OptimWrapper', 'AmpOptimWrapper'):
         raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper.type}; leave --amp out.')
-    on_cpu = not torch.cuda.is_available()
-    has_bfloat16 = on_cpu or torch.cuda.get_device_capability() >= (8, 0)  # others emulate it
-    if on_cpu or (has_bfloat16 and cfg.default_scope == 'mmdet' and 'dtype' not in wrapper):
-        for key in ('loss_scale', 'dtype', 'use_fsdp'):
-            wrapper.pop(key, None)
-        wrapper.type = 'mmsoft.BFloat16OptimWrapper'
-    else:
-        wrapper.type = 'AmpOptimWrapper'
-        wrapper.setdefault('loss_scale', 'dynamic')
-        if has_bfloat16:
-            wrapper.setdefault('dtype', 'bfloat16')
+    if not torch.cuda.is_available():
+        raise UsageError('--amp needs a GPU: mmengine trains in half precision on GPUs alone.')
+    wrapper.type = 'AmpOptimWrapper'
+    wrapper.setdefault('loss_scale', 'dynamic')
 
 
-def _run(cfg: Config, work: str, hook: CheckHook) -> Any:
-    """Builds a runner and calls its method ``work``."""
+def build(cfg: Config, *loops: str) -> Runner:
+    """Builds a model, and the data sets of these loops: train, val or test.
+
+    Raises:
+        UsageError: If data sets, model and checkpoint do not fit each other.
+    """
     if on_shapes(cfg):
         ensure_shapes()
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-    runner.register_hook(hook)
-    return getattr(runner, work)()
-
-
-def _distribute_on_cpus(cfg: Config) -> None:
-    """Lets the processes of a launcher find each other on CPUs, for which mmengine has no way."""
-    if not is_distributed():
-        torch.distributed.init_process_group('gloo')
-    cfg.model_wrapper_cfg = dict(
-        type='MMDistributedDataParallel',
-        device_ids=None,
-        broadcast_buffers=False,
-        find_unused_parameters=cfg.get('find_unused_parameters', False),
-    )
-    cfg.model = map_dicts(cfg.model, lambda part: dict(part, type='BN') if type_name(part) == 'SyncBN' else part)
+    for loop in [getattr(runner, f'{name}_loop') for name in loops]:
+        if loop:
+            check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
+    if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
+        if cfg.get('resume'):
+            check_resumable(cfg.load_from)
+        check_model(runner.model, cfg.load_from, whole=cfg.get('resume') or loops == ('test',))
+    return runner

@@ -1,7 +1,6 @@
 """Detection, segmentation and classification: the OpenMMLab inferencers, and what becomes of their predictions."""
 
 import json
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Optional
@@ -20,7 +19,7 @@ from mmsoft.utils.files import atomic_write
 
 from .images import BrokenImage
 from .label_maps import predict_labels
-from .preflight import check_checkpoint
+from .preflight import check_exists
 
 
 class Task:
@@ -50,9 +49,9 @@ class Task:
             raise BrokenImage(f'{width}x{height} pixels are too narrow')
         return self.inferencer.pipeline(dict(img=image, img_shape=shape, ori_shape=shape))
 
-    def forward(self, prepared: list[dict]) -> Sequence[Any]:
-        """Prepared images of one shape to the library's data samples."""
-        return self.inferencer.forward(self.collate(prepared))
+    def forward(self, prepared: dict) -> Any:
+        """A prepared image to the library's data sample."""
+        return self.inferencer.forward(self.collate([prepared]))[0]
 
     def save(self, sample: Any, path: Path) -> None:
         """Writes the file of one prediction."""
@@ -82,10 +81,10 @@ class Segmentation(Task):
     library, suffix = 'mmseg.apis.MMSegInferencer', '.png'
 
     @torch.no_grad()
-    def forward(self, prepared: list[dict]) -> Sequence[Any]:
+    def forward(self, prepared: dict) -> Any:
         model = self.inferencer.model
         if getattr(model, 'out_channels', 1) > 1:
-            return predict_labels(model, self.collate(prepared))
+            return predict_labels(model, self.collate([prepared]))[0]
         return super().forward(prepared)
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
@@ -139,7 +138,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
 
     use_safe_loading()
-    check_checkpoint(checkpoint)
+    check_exists(checkpoint)
     try:
         torch.empty(0, device=device or 'cpu')
     except (RuntimeError, AssertionError) as error:

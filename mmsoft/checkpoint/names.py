@@ -27,14 +27,12 @@ class Family:
         signature (tuple[str]): Published names that together occur only in this family, in all its sizes; none of an
             attention, which can be exchanged. Translated, they tell our own files, too.
         rules (Mapping[str, str]): Parts of published names and what replaces them, in this order.
-        weights (str): Where to get weights.
         resize (str): Interpolation that the authors resize position embeddings with.
     """
 
     name: str
     signature: tuple[str, ...]
     rules: Mapping[str, str]
-    weights: str
     resize: str = 'bilinear'
 
     def rename(self, name: str) -> str:
@@ -84,7 +82,6 @@ SOFT = Family(
         'cls_token': 'stages.3.cls_token',
         **_BLOCK,
     },
-    weights='github.com/fudan-zvg/SOFT links ImageNet weights of SOFT-Tiny and of SOFT-Norm Tiny to Large',
 )
 
 SIMA_XCIT = Family(
@@ -103,14 +100,12 @@ SIMA_XCIT = Family(
         'cls_attn_blocks': 'cls_blocks',
         **_BLOCK,
     },
-    weights="SimA's authors published no weights; start from XCiT's (github.com/facebookresearch/xcit)",
 )
 
 SIMA_DEIT = Family(
     name='sima_deit',
     signature=('pos_embed', 'patch_embed.proj.weight', 'blocks.0.norm1.weight', 'blocks.0.mlp.fc1.weight'),
     rules={'patch_embed.proj': 'patch_embed', **_BLOCK},
-    weights="SimA's authors published no weights; start from DeiT's (github.com/facebookresearch/deit)",
     resize='bicubic',
 )
 
@@ -126,7 +121,6 @@ SIMA_CVT = Family(
         **{f'.attn.proj_{x}': f'.attn.qkv.{x}.proj' for x in 'qkv'},
         **_BLOCK,
     },
-    weights="SimA's authors published no weights; start from CvT's (github.com/microsoft/CvT)",
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}

@@ -1,8 +1,7 @@
-"""Whether attention contributes to its network: watched during training, and tested without it."""
+"""Whether attention contributes to its network, watched during training."""
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Optional
 
@@ -11,9 +10,8 @@ from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from mmsoft.attention.measure import Contribution, measured_attention, stage_of, without_attention
+from mmsoft.attention.measure import Contribution, measured_attention, stage_of
 from mmsoft.registry import HOOKS
-from mmsoft.utils import UsageError
 
 
 @HOOKS.register_module()
@@ -83,32 +81,3 @@ class AttentionShareHook(Hook):
                 'current',
                 logging.WARNING,
             )
-
-
-@HOOKS.register_module()
-class WithoutAttentionHook(Hook):
-    """Tests a model with its attention set to zero; see :func:`mmsoft.attention.measure.without_attention`.
-
-    Args:
-        stages (Sequence[int], optional): Stages, counted from 0. Defaults to None: all.
-    """
-
-    def __init__(self, stages: Optional[Sequence[int]] = None) -> None:
-        self.stages = stages
-        self._silenced = ExitStack()
-
-    def before_test(self, runner: Runner) -> None:
-        """Sets attention to zero.
-
-        Raises:
-            UsageError: If the model has no attention of mmsoft in these stages.
-        """
-        count = self._silenced.enter_context(without_attention(runner.model, self.stages))
-        if not count:
-            where = f'in stages {self.stages}' if self.stages else 'in this model'
-            raise UsageError(f'There is no attention of mmsoft to set to zero {where}.')
-        print_log(f'Testing with {count} attentions set to zero.', 'current')
-
-    def after_test(self, runner: Runner) -> None:
-        """Brings attention back."""
-        self._silenced.close()

@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Callable
 
@@ -9,7 +11,7 @@ from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 
 from . import UsageError
-from .hosts import installed, require_host
+from .hosts import require_host
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 EVALUATORS = ('val_evaluator', 'test_evaluator')
@@ -29,8 +31,9 @@ def load_config(path: str) -> Config:
     for scope in SCOPES:
         if f'{scope}::' in file.read_text(errors='replace'):
             require_host(scope, path)
-    if (installed('mmseg') or [''])[0] == 'onedl-mmsegmentation':
-        MODULE2PACKAGE['mmseg'] = 'mmseg'  # mmengine looks for 'mmseg::…' in mmsegmentation, which is not its name
+    with suppress(PackageNotFoundError):
+        version('onedl-mmsegmentation')  # a fork: mmengine would look for 'mmseg::…' in mmsegmentation
+        MODULE2PACKAGE['mmseg'] = 'mmseg'
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # whatever is wrong in a file that is executed

@@ -35,7 +35,6 @@ MODELS_OF = {
     'cascade_mask_rcnn_soft_small_3x': FPN,
     'sparse_rcnn_soft_small_3x': FPN,
 }
-TO_TORCH = ('upernet_soft_small_160k', 'retinanet_soft_tiny_1x', 'mask_rcnn_soft_tiny_1x')
 # Of these, the heads are compared without a file, see below.
 SLOW = ('cascade_mask_rcnn_soft_small_3x', 'atss_soft_small_3x', 'gfl_soft_small_3x')
 
@@ -45,14 +44,13 @@ def trained(tmp_path_factory):
     """Writes a tiny version of a config, and random weights for it, once for each name."""
     made = {}
 
-    def make(name, **backbone):
-        key = name, *backbone
-        if key not in made:
+    def make(name):
+        if name not in made:
             torch.manual_seed(0)
             folder = tmp_path_factory.mktemp(name)
             cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
             cfg.merge_from_dict(dict(model=MODELS_OF[name]))
-            cfg.model.backbone.update(arch=NANO, **backbone)
+            cfg.model.backbone.arch = NANO
             test = cfg.model.get('test_cfg') or {}
             if test.get('rpn'):
                 test.rpn.update(nms_pre=50, max_per_img=40)
@@ -64,8 +62,8 @@ def trained(tmp_path_factory):
                 model = dict(model, data_preprocessor=cfg.data_preprocessor)
             meta = dict(dataset_meta=dict(cfg.test_dataloader.dataset.get('metainfo', {})))
             torch.save(dict(state_dict=MODELS.build(model).state_dict(), meta=meta), folder / 'weights.pth')
-            made[key] = str(folder / 'config.py'), str(folder / 'weights.pth')
-        return made[key]
+            made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
+        return made[name]
 
     return make
 
@@ -107,28 +105,22 @@ def assert_same_detections(got, model, inputs, samples):
 
 
 @pytest.mark.parametrize(
-    'name, to',
+    'name',
     [
-        *(
-            pytest.param(name, '.onnx', marks=[pytest.mark.slow] * (name in SLOW))
-            for name in MODELS_OF
-            if not name.startswith('sparse')
-        ),
-        *(pytest.param(name, '.pt2', marks=pytest.mark.slow) for name in TO_TORCH),
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name in MODELS_OF
+        if not name.startswith('sparse')
     ],
 )
 @torch.no_grad()
-def test_results_are_those_of_the_model(name, to, trained, request, tmp_path):
-    # torch.export of a block of SOFT takes ten seconds, so one has to do.
-    softmax, first = dict(type='SoftmaxAttention'), 'SOFTAttention' if 'retinanet' in name else 'SoftmaxAttention'
-    attention = dict(attention=[dict(type=first), softmax, softmax, softmax]) if to == '.pt2' else {}
-    if to == '.onnx' and 'retinanet' in name:
+def test_results_are_those_of_the_model(name, trained, request, tmp_path):
+    if 'retinanet' in name:
         config, weights, file = request.getfixturevalue('detector')
     else:
-        config, weights = trained(name, **attention)
-        file = tmp_path / f'model{to}'
+        config, weights = trained(name)
+        file = tmp_path / 'model.onnx'
         assert 'any size' in export(config, weights, str(file))
-    run, task = deployment.reader(to, file.read_bytes()), build_task(load_config(config), weights, 'cpu')
+    run, task = deployment.reader(file.read_bytes()), build_task(load_config(config), weights, 'cpu')
     model = task.inferencer.model
     for size in ((60, 84), (64, 48)):
         data = model.data_preprocessor(task.collate([task.prepare(image(*size))]), False)
@@ -168,25 +160,19 @@ def test_the_example_without_pytorch_detects_what_predict_does(detector, tmp_pat
 class Suppress(torch.nn.Module):
     """The last step of every detector, by itself."""
 
-    min_side, inputs, outputs = 33, ('boxes', 'scores', 'labels'), ('found', 'scores_found', 'labels_found')
+    inputs, outputs = ('boxes', 'scores', 'labels'), ('found', 'scores_found', 'labels_found')
     cfg = ConfigDict(score_thr=0.3, max_per_img=3, nms=dict(type='nms', iou_threshold=0.5))
 
     def forward(self, boxes, scores, labels):
         return detection_graph.suppress(boxes, scores, labels, torch.full((4,), 50.0), self.cfg)
 
 
-@pytest.mark.parametrize('to', deployment.SUFFIXES)
-def test_images_of_one_object_or_none(to):
+def test_images_of_one_object_or_none():
     """Whatever was found in the example."""
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
     scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
     example = boxes, scores, labels
-    contents = (
-        deployment._onnx(Suppress(), example, (), '')
-        if to == '.onnx'
-        else deployment._program(Suppress(), example, (), '')
-    )
-    run = deployment.reader(to, contents)
+    run = deployment.reader(deployment.to_onnx(Suppress(), example, (), ''))
     for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
         for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
             assert torch.equal(got, torch.cat([given[want], given.new_zeros(3 - len(want), *given.shape[1:])]))

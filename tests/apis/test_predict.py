@@ -19,7 +19,6 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from safetensors.torch import save_file
 
-from mmsoft import SOFT
 from mmsoft.apis import predict, visualize
 from mmsoft.apis.tasks import Classification, Segmentation, build_task
 from mmsoft.checkpoint.safe_loading import use_safe_loading
@@ -94,7 +93,7 @@ PICTURES = ['a.jpg', 'deep/a.jpg', 'deep/a.png', 'z.png']
 @pytest.mark.parametrize('name', TINY)
 def test_every_task(name, trained, pictures, tmp_path, capsys):
     out = tmp_path / 'out'
-    broken = predict(*trained(name), str(pictures), str(out), device='cpu', batch_size=2, save_pred=True)
+    broken = predict(*trained(name), str(pictures), str(out), device='cpu', save_pred=True)
     assert broken == [pictures / 'broken.jpg'] and 'broken.jpg is skipped' in capsys.readouterr().err
     assert files(out / 'vis') == PICTURES
     for picture in PICTURES:
@@ -162,41 +161,6 @@ def test_stages_are_counted_from_0(trained, pictures, tmp_path):
         visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=[0, 4])
 
 
-def test_windows_slide_over_pictures_at_their_own_size(trained, tmp_path, monkeypatch, capsys):
-    seen = []
-    forward = SOFT.forward
-    monkeypatch.setattr(SOFT, 'forward', lambda self, x: seen.append(tuple(x.shape[2:])) or forward(self, x))
-    picture = np.random.default_rng(0).integers(0, 255, (300, 500, 3), dtype=np.uint8)
-    cv2.imwrite(str(tmp_path / 'large.png'), picture)
-    config, weights = trained('upernet_soft_small_160k')
-    cfg = Config.fromfile(config)
-    cfg.crop_size = (128, 160)
-    cfg.dump(tmp_path / 'config.py')
-    predict(
-        str(tmp_path / 'config.py'),
-        weights,
-        str(tmp_path / 'large.png'),
-        str(tmp_path / 'out'),
-        'cpu',
-        save_pred=True,
-        slide=True,
-    )
-    assert seen == [(128, 160)] * 20
-    assert np.asarray(Image.open(tmp_path / 'out/preds/large.png')).shape == (300, 500)
-    with pytest.raises(UsageError, match='--slide is for semantic segmentation'):
-        predict(*trained('soft_tiny_in1k'), str(tmp_path), str(tmp_path / 'none'), slide=True)
-
-
-def test_the_batch_changes_nothing(trained, pictures, tmp_path):
-    found = []
-    for batch_size in (1, 4):
-        out = tmp_path / str(batch_size)
-        predict(*trained('soft_tiny_in1k'), str(pictures), str(out), 'cpu', batch_size, save_pred=True)
-        results = [json.loads((out / 'preds' / name).read_text()) for name in files(out / 'preds')]
-        found.append([score for result in results for score in result['pred_scores']])
-    assert found[0] == pytest.approx(found[1], abs=1e-5)
-
-
 def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_path):
     code, said, complaint = tool('predict', *trained('soft_tiny_in1k'), pictures, '--out-dir', tmp_path / 'out')
     assert code == 1 and 'broken.jpg is skipped' in complaint
@@ -211,7 +175,6 @@ def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_
         (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
         (dict(config='nowhere.py'), 'no config'),
         (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
-        (dict(batch_size=0), '--batch-size must be at least 1'),
         (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
     ],
 )

@@ -3,20 +3,21 @@
 import json
 from types import SimpleNamespace
 
-import mmengine
 import pytest
 import torch
 import toy
 from mmdet.datasets import CocoDataset
+from mmengine.config import Config
 from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
-from mmsoft.apis.preflight import CheckHook, check_checkpoint, check_data, check_dataset, check_pretrained, explained
+from mmsoft.apis.preflight import check_classes, check_data, check_exists, check_pretrained, check_resumable, explained
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 TRAINING = ('train_dataloader', 'val_dataloader')
+NO_HEADS = torch.nn.Identity()
 
 
 @pytest.fixture
@@ -122,19 +123,11 @@ def test_annotations_of_the_evaluation(load, tmp_path):
     assert '--cfg-options val_evaluator.ann_file=FILE' in sentence(check_data, cfg, *TRAINING)
 
 
-@pytest.mark.parametrize(
-    'backbone, where',
-    [
-        ('mmsoft.SOFT', 'fudan-zvg/SOFT'),
-        ('mmsoft.SimAXCiT', "SimA's authors published no weights"),
-        ('ResNet', 'their authors'),
-    ],
-)
-def test_pretrained_weights(load, tmp_path, backbone, where):
+def test_pretrained_weights(load, tmp_path):
     pretrained = "dict(type='Pretrained', checkpoint='weights/some.pth')"
-    cfg = load(RETINANET, f"model = dict(backbone=dict(_delete_=True, type='{backbone}', init_cfg={pretrained}))")
+    cfg = load(RETINANET, f"model = dict(backbone=dict(_delete_=True, type='mmsoft.SOFT', init_cfg={pretrained}))")
     text = sentence(check_pretrained, cfg)
-    assert 'weights/some.pth' in text and where in text and '--from-scratch' in text
+    assert 'weights/some.pth' in text and 'docs/pretrained_weights.md' in text and '--from-scratch' in text
     (tmp_path / 'weights').mkdir()
     (tmp_path / 'weights/some.pth').touch()
     check_pretrained(cfg)
@@ -172,11 +165,9 @@ def test_configs_that_cannot_be_read(tmp_path, name, content, says):
 
 
 def test_a_checkpoint_that_is_missing(tmp_path):
-    assert 'x.pth' in sentence(check_checkpoint, str(tmp_path / 'x.pth'))
+    assert 'x.pth' in sentence(check_exists, str(tmp_path / 'x.pth'))
     (tmp_path / 'x.pth').touch()
-    assert 'x.pth is empty' in sentence(check_checkpoint, str(tmp_path / 'x.pth'))
-    torch.save({'a': torch.ones(1)}, tmp_path / 'x.pth')
-    check_checkpoint(str(tmp_path / 'x.pth'))
+    check_exists(str(tmp_path / 'x.pth'))
 
 
 # Data sets as an OpenMMLab library has built them.
@@ -207,17 +198,17 @@ def built(coco, classes):
 
 
 def test_classes_of_the_file(coco):
-    check_dataset(built(coco, ('star', 'heart')))
-    check_dataset(built(coco, ('heart',)))
+    check_classes(built(coco, ('star', 'heart')), NO_HEADS, True)
+    check_classes(built(coco, ('heart',)), NO_HEADS, True)
 
 
 def test_classes_that_are_not_in_the_file(coco):
-    text = sentence(check_dataset, built(coco, ('star', 'heart', 'tree')))
+    text = sentence(check_classes, built(coco, ('star', 'heart', 'tree')), NO_HEADS, True)
     assert 'x.json has the categories star, heart' in text and 'star, heart, tree' in text
 
 
 def test_a_word_for_a_tuple(coco):
-    assert 'in the config are s, t, a, r: ' in sentence(check_dataset, built(coco, ('star')))
+    assert 'in the config are s, t, a, r: ' in sentence(check_classes, built(coco, ('star')), NO_HEADS, True)
 
 
 def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
@@ -226,27 +217,11 @@ def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
     loader = dict(batch_size=1, num_workers=0, dataset=coco, sampler=dict(type='DefaultSampler', shuffle=True))
     cfg = toy.config(tmp_path / 'run', train_dataloader=loader, default_scope='mmdet')
 
-    def run():
-        with explained('config.py', *TRAINING) as hook:
-            launch._run(cfg, 'train', hook)
+    def build():
+        with explained('x.py'):
+            launch.build(cfg, 'train')
 
-    assert 'config.py cannot be run (a data set has no samples: check its files, metainfo.classes' in sentence(run)
-
-
-def runner(model, val=('star', 'heart'), scope='mmdet', **options):
-    """What a runner has once it is built."""
-
-    def loader(*classes):
-        dataset = type('Data', (list,), dict(metainfo=dict(classes=classes)))
-        return SimpleNamespace(dataset=dataset([1]))
-
-    return SimpleNamespace(
-        train_dataloader=loader('star', 'heart'),
-        val_dataloader=loader(*val),
-        model=model,
-        default_scope=SimpleNamespace(scope_name=scope),
-        cfg=mmengine.Config(options),
-    )
+    assert 'x.py cannot be run (a data set has no samples: check its files, metainfo.classes' in sentence(build)
 
 
 def head(name, count):
@@ -267,36 +242,45 @@ def head(name, count):
         ('head', 'mmpretrain', 1, False),
     ],
 )
-def test_heads_have_the_classes_of_the_data(name, scope, count, fits):
-    hook, one = CheckHook(*TRAINING), runner(head(name, count), scope=scope)
+@pytest.mark.parametrize('wrapped', [False, True])
+def test_heads_have_the_classes_of_the_data(name, scope, count, fits, wrapped):
+    dataset = SimpleNamespace(metainfo=dict(classes=('star', 'heart')))
+    dataset = SimpleNamespace(datasets=[dataset]) if wrapped else dataset
+    arguments = dataset, head(name, count), scope == 'mmdet'
     if fits:
-        hook.before_run(one)
+        check_classes(*arguments)
     else:
-        assert f'model.{name} has num_classes={count}' in sentence(hook.before_run, one)
-    assert hook.built
+        assert f'model.{name} has num_classes={count}' in sentence(check_classes, *arguments)
 
 
-def test_training_resumes_from_checkpoints_of_trainings():
-    one = runner(torch.nn.Linear(1, 1), load_from='x.pth', resume=True)
-    checkpoint = dict(state_dict=one.model.state_dict(), meta=dict(iter=3))
-    assert 'x.pth has no message_hub' in sentence(CheckHook().after_load_checkpoint, one, checkpoint)
-    CheckHook().after_load_checkpoint(one, dict(checkpoint, message_hub={}, optimizer={}))
-    assert 'x.pth does not fit' in sentence(
-        CheckHook().after_load_checkpoint,
-        one,
-        dict(checkpoint, message_hub={}, optimizer={}, state_dict=dict(weight=torch.ones(3))),
-    )
+def test_a_runner_is_built_of_what_fits(tmp_path):
+    """Data set and heads, and a checkpoint of another model, of which mmengine would only warn."""
+    path, training = str(tmp_path / 'x.pth'), dict(meta=dict(iter=3), message_hub={}, optimizer={})
+
+    def build(weights, **changes):
+        torch.save(dict(state_dict=weights, **training), path)
+        return launch.build(
+            Config(toy.config(tmp_path / 'run', load_from=path, default_scope='mmengine', **changes)), 'train'
+        )
+
+    one, other = {'linear.weight': torch.ones(1, 1), 'linear.bias': torch.ones(1)}, dict(weight=torch.ones(3))
+    build(one).train()
+    assert 'x.pth does not fit' in sentence(build, other)
+    part = {'linear.weight': torch.ones(1, 1)}
+    build(part)
+    assert 'x.pth does not fit' in sentence(lambda: build(part, resume=True))
 
 
-# What a runner raises.
+def test_training_resumes_from_checkpoints_of_trainings(tmp_path):
+    path, training = str(tmp_path / 'x.pth'), dict(state_dict=dict(a=torch.ones(1)), meta=dict(iter=3), optimizer={})
+    torch.save(training, path)
+    assert 'x.pth has no message_hub' in sentence(check_resumable, path)
+    torch.save(dict(training, message_hub={}), path)
+    check_resumable(path)
 
 
-@pytest.mark.parametrize('built', [False, True])
-def test_errors_of_a_config_are_sentences_and_others_are_not(built):
-    with pytest.raises(KeyError if built else UsageError) as info:
-        with explained('x.py') as hook:
-            hook.built = built
-            raise KeyError('Nonsense')
-    if not built:
-        assert str(info.value).startswith("x.py cannot be run (KeyError: 'Nonsense'); --traceback")
-        assert isinstance(info.value.__cause__, KeyError)
+def test_errors_of_a_config_are_sentences(tmp_path):
+    with pytest.raises(UsageError) as info, explained('x.py'):
+        launch.build(toy.config(tmp_path, model=dict(type='Nonsense')), 'train')
+    assert str(info.value).startswith('x.py cannot be run (KeyError: ') and '--traceback' in str(info.value)
+    assert isinstance(info.value.__cause__, KeyError)

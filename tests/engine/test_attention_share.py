@@ -9,8 +9,6 @@ from mmengine.logging import MMLogger
 from torch import nn
 
 from mmsoft import SOFT, AttentionShareHook
-from mmsoft.engine import WithoutAttentionHook
-from mmsoft.utils import UsageError
 
 
 class Visualizer:
@@ -68,17 +66,3 @@ def test_a_network_without_such_attention_is_left_alone():
     runner.model = nn.ModuleDict(dict(backbone=nn.Conv2d(3, 4, 1)))
     runner.train(hook, 2)
     assert not runner.visualizer.scalars
-
-
-def test_testing_without_attention_sets_it_to_zero_and_brings_it_back():
-    runner, x = Runner(0.3), torch.randn(1, 3, 64, 64)
-    backbone = runner.model.backbone.eval()
-    with torch.no_grad():
-        before = backbone(x)[0]
-        hook = WithoutAttentionHook()
-        hook.before_test(runner)
-        assert not torch.allclose(backbone(x)[0], before)
-        hook.after_test(runner)
-        assert torch.equal(backbone(x)[0], before)
-    with pytest.raises(UsageError, match='no attention of mmsoft to set to zero in stages \\[3\\]'):
-        WithoutAttentionHook([3]).before_test(runner)

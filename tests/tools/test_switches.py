@@ -26,6 +26,12 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='Resize', scale=(32, 32)),
     dict(type='PackInputs')]))
 optim_wrapper = dict(optimizer=dict(lr=0.01))
+import os
+import torch.distributed
+
+if 'RANK' in os.environ and not torch.distributed.is_initialized():  # set by torchrun
+    torch.distributed.init_process_group('gloo')
+model_wrapper_cfg = dict(type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False)
 """
 # A constant learning rate, because a schedule counts iterations, of which accumulation takes twice as many.
 OPTIONS = {'randomness.seed': 1, 'auto_scale_lr.enable': False, 'train_cfg.max_epochs': 1, 'param_scheduler': []}

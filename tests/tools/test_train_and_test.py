@@ -163,13 +163,13 @@ CHECKPOINTS = dict(detector='epoch_1.pth', segmenter='iter_2.pth', classifier='e
 
 @pytest.fixture(scope='module', params=CONFIGS)
 def trained(request, folder):
-    """A config, and a checkpoint from a little training in bfloat16."""
+    """A config, and a checkpoint from a little training."""
     name = request.param
     length = {'train_cfg.max_iters': 2} if name == 'segmenter' else {'train_cfg.max_epochs': 1}
     options = {**length, 'train_dataloader.dataset.indices': 4}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        launch.train(f'{name}.py', f'trained_{name}', amp=True, demo_data=True, cfg_options=options)
+        launch.train(f'{name}.py', f'trained_{name}', demo_data=True, cfg_options=options)
     return name, f'trained_{name}/{CHECKPOINTS[name]}'
 
 

@@ -70,7 +70,18 @@ default_hooks = dict(logger=dict(interval=1))
 randomness = dict(seed=0)
 """
 )
-CONFIGS = dict(detector=DETECTOR, segmenter=SEGMENTER, classifier=CLASSIFIER)
+# Several processes without a GPU, as docs/training.md has it.
+ON_CPUS = """
+import os
+import torch.distributed
+
+if 'RANK' in os.environ and not torch.distributed.is_initialized():  # set by torchrun
+    torch.distributed.init_process_group('gloo')
+model_wrapper_cfg = dict(type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False)
+"""
+CONFIGS = {
+    name: text + ON_CPUS for name, text in dict(detector=DETECTOR, segmenter=SEGMENTER, classifier=CLASSIFIER).items()
+}
 ITERATIONS = 8
 
 
