@@ -1,7 +1,16 @@
 """The small backbones of detectors, segmenters and classifiers: ours, and some of the OpenMMLab libraries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
+
+import torch
+from mmdet.models.backbones.pvt import SpatialReductionAttention
+from mmpretrain.models.backbones.xcit import XCA
+from mmpretrain.models.utils import MultiheadAttention
+from torch import nn
+
+from mmsoft.attention.measure import without_attention
 
 
 class Network(NamedTuple):
@@ -68,3 +77,23 @@ NETWORKS = dict(
     sima_deit=_plain(8, type='mmsoft.SimADeiT', arch=BLOCKS, patch_size=8, img_size=96),
     deit=_plain(8, type='mmpretrain.VisionTransformer', patch_size=8, img_size=96, out_type='featmap', arch=VIT),
 )
+PROJECTIONS = {MultiheadAttention: 'proj', XCA: 'proj', SpatialReductionAttention: 'attn.out_proj'}
+"""Attentions of the OpenMMLab libraries, and the projection behind each."""
+
+
+@contextmanager
+def all_without_attention(backbone: nn.Module) -> Iterator[None]:
+    """:func:`mmsoft.attention.measure.without_attention`, also for backbones of the OpenMMLab libraries."""
+    weights = [
+        one.get_submodule(name).weight
+        for one in backbone.modules()
+        for kind, name in PROJECTIONS.items()
+        if isinstance(one, kind)
+    ]
+    kept = [weight.detach().clone() for weight in weights]
+    with torch.no_grad(), without_attention(backbone):
+        for weight in weights:
+            weight.zero_()
+        yield
+        for weight, before in zip(weights, kept):
+            weight.copy_(before)

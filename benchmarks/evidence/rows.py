@@ -138,7 +138,7 @@ RETINANET = {
 }
 METHODS = dict(
     retinanet=Method('retinanet_soft_tiny_1x', options=RETINANET),
-    mask_rcnn=Method('mask_rcnn_soft_tiny_1x', options={**_MASKS, 'train_cfg.rcnn.sampler.num': 32}),
+    mask_rcnn=Method('mask_rcnn_soft_tiny_1x', iterations=700, options={**_MASKS, 'train_cfg.rcnn.sampler.num': 32}),
     cascade_mask_rcnn=Method(
         'cascade_mask_rcnn_soft_small_3x',
         options={**_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}},

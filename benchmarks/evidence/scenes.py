@@ -6,13 +6,13 @@ from typing import Any, Optional
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmsoft.attention.measure import measured_attention, without_attention
+from mmsoft.attention.measure import measured_attention
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import CLASSES, INSTANCES, SKY_METAINFO, STUFF, shapes_dataset
 from mmsoft.utils.config import load_config, map_dicts
 
 from ..common import ROOT
-from .networks import NETWORKS, Network
+from .networks import NETWORKS, Network, all_without_attention
 from .rows import SHAPES, Method
 
 NARROWER = 4
@@ -47,8 +47,8 @@ def train(method: Method, seed: int, root: str, work_dir: str, iterations: Optio
 
     with measured_attention(runner.model.backbone) as contributions:
         whole = scores()
-    with without_attention(runner.model.backbone) as switched_off:
-        control = scores() if switched_off else None
+    with all_without_attention(runner.model.backbone):
+        control = scores()
     return dict(
         scores=whole,
         without_attention=control,

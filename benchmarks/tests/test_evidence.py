@@ -6,13 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from mmengine.hooks import Hook
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
 from benchmarks.evidence import store
-from benchmarks.evidence.networks import NETWORKS
+from benchmarks.evidence.networks import NETWORKS, all_without_attention
 from benchmarks.evidence.rows import METHODS, ROWS, SHAPES, Method
 from benchmarks.evidence.scenes import make_config, train
 from benchmarks.evidence.training import done
@@ -49,6 +50,23 @@ def test_a_row_that_changes_has_another_key(monkeypatch):
     before = detector.key
     monkeypatch.setitem(NETWORKS, 'soft', network._replace(channels=[1]))
     assert detector.key != before
+
+
+@pytest.mark.parametrize('name', ['soft_norm', 'sima_cvt', 'sima_deit', 'pvt', 'xcit_p8', 'deit'])
+def test_without_attention_the_lower_border_does_not_see_the_upper(name):
+    init_default_scope('mmsoft')
+    network = MODELS.build(NETWORKS[name].cfg)
+    network.eval()
+    image = torch.randn(1, 3, 96, 96)
+    brighter = image + 3 * (torch.arange(96) < 8).float()[:, None]
+
+    @torch.no_grad()
+    def changed():
+        return [bool((a - b)[..., -1, :].any()) for a, b in zip(network(image), network(brighter))]
+
+    with all_without_attention(network):
+        assert not any(changed())
+    assert all(changed())
 
 
 @pytest.mark.slow
