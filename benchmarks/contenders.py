@@ -64,6 +64,7 @@ CONTENDERS: dict[str, Contender] = dict(
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', norm=False),
     soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small'),
     soft_norm_small_7x7=_soft('SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck_size=7),
+    soft_norm_small_400=_soft('SOFT-Norm-Small, at most 400', 'small', 'pvt_small', bottleneck_limit=400),
     soft_small_published=_soft('SOFT-Small as published', 'small', 'pvt_small', type=PublishedSOFTAttention),
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny'),
     sima_xcit_small=Contender(

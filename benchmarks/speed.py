@@ -18,7 +18,7 @@ from mmsoft.utils import UsageError
 
 from .common import ROOT, code_version, processor, read_table, write_table
 from .contenders import CONTENDERS, contender
-from .speed_report import write_report
+from .speed_report import publish, write_report
 from .worker import Case, Settings
 
 Size = tuple[int, int]
@@ -183,7 +183,7 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
         default=Path('work_dirs/benchmark'),
         help='folder of runs and report (default: %(default)s)',
     )
-    add('--publish', action='store_true', help='also write the runs of this command to docs/data/benchmark.csv')
+    add('--publish', action='store_true', help='also write docs/data/benchmark.csv, the page and its figures')
     args = parser.parse_args(arguments)
     for model in args.models:
         contender(model)
@@ -198,7 +198,7 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
         args.patience,
     )
     if args.publish:
-        write_table(runs, docs / 'data/benchmark.csv')
+        publish(runs, docs)
     report = write_report(runs, args.out_dir)
     print(f'{report.read_text()}\nThe report is {report}')
 

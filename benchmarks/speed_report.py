@@ -1,38 +1,58 @@
 """Runs of the benchmark as tables: medians over rounds, and the slowest."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
 import pandas as pd
 
+from .common import write_table
 from .contenders import contender
 
 SIZE = ['height', 'width', 'allocator']
-TITLES = {False: 'Evaluation: forward', True: 'Training: forward + backward'}
+TITLES = dict(evaluation='Evaluation: forward', training='Training: forward + backward')
+MARKED = re.compile(r'(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)', re.S)
 
 
 def write_report(runs: pd.DataFrame, out_dir: Path) -> Path:
     """Writes ``benchmark.md`` of what :func:`run_benchmark` returns, and returns the file."""
+    texts = report_texts(runs)
+    titles = dict(conditions='# Backbones side by side', **{name: f'## {title}' for name, title in TITLES.items()})
+    report = out_dir / 'benchmark.md'
+    report.write_text('\n\n'.join(f'{titles[name]}\n\n{text}' for name, text in texts.items()) + '\n')
+    return report
+
+
+def report_texts(runs: pd.DataFrame) -> dict[str, str]:
+    """Conditions and failures, and tables of evaluation and training, as Markdown."""
     one = runs.iloc[0]
-    parts = [
-        '# Backbones side by side',
-        f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
-        f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved '
-        'rounds / the largest of them. Memory is the peak above weights and image.',
-    ]
-    for backward, title in TITLES.items():
+    notes = runs[runs.note.fillna('') != ''] if 'note' in runs else runs[:0]
+    texts = dict(
+        conditions=f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch '
+        f'{one.torch}{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds / the '
+        'largest of them. Memory is the peak above weights and image.'
+        + ''.join(f'\n* {_label(run.model)}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples())
+    )
+    for name, backward in (('evaluation', False), ('training', True)):
         chosen = runs[runs.backward == backward]
         if len(chosen):
             each = ratios(chosen)
             each['model'] = each.model.map(_label) + ' : ' + each.rival.map(_label)
             ratio_table = _wide(each.groupby(['model', *SIZE], sort=False).ratio.agg(_spread))
-            parts += [f'## {title}', cost_table(chosen), ratio_table]
-    notes = runs[runs.note.fillna('') != ''] if 'note' in runs else runs[:0]
-    parts += [f'* {_label(run.model)}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples()]
-    report = out_dir / 'benchmark.md'
-    report.write_text('\n\n'.join(filter(None, parts)) + '\n')
-    return report
+            texts[name] = '\n\n'.join(filter(None, (cost_table(chosen), ratio_table)))
+    return texts
+
+
+def publish(runs: pd.DataFrame, docs: Path) -> None:
+    """Writes ``data/benchmark.csv``, the marked parts of ``benchmark.md``, and the figures by ``figures/speed.py``."""
+    write_table(runs, docs / 'data/benchmark.csv')
+    page, texts = docs / 'benchmark.md', report_texts(runs)
+    filled = MARKED.sub(lambda found: f'{found[1]}{texts.get(found[2], "")}\n{found[3]}', page.read_text())
+    page.write_text(filled)
+    subprocess.run([sys.executable, docs / 'figures/speed.py'], check=True)
 
 
 def cost_table(runs: pd.DataFrame) -> str:

@@ -6,16 +6,17 @@ import cv2
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData
 
-from benchmarks.showcase import draw_predictions
+from benchmarks.showcase import draw_predictions, matches
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils.config import load_config
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize('name', ['retinanet_soft_nano_sky_shapes', 'upernet_soft_nano_shapes'])
-def test_predictions_beside_the_ground_truth(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize('name, columns', [('retinanet_soft_nano_sky_shapes', 3), ('upernet_soft_nano_shapes', 4)])
+def test_predictions_beside_the_ground_truth(name, columns, tmp_path, monkeypatch):
     """Annotations are in the second column alone; a detector without training finds nothing that is certain."""
     monkeypatch.chdir(tmp_path)
     ensure_shapes(train=1, val=2, portraits=24, size=64, portrait_size=32)
@@ -24,6 +25,18 @@ def test_predictions_beside_the_ground_truth(name, tmp_path, monkeypatch):
     init_default_scope(cfg.default_scope)
     torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict()), 'weights.pth')
     sheet = cv2.imread(str(draw_predictions(config, 'weights.pth', tmp_path / 'sheet.png'))).astype(int)
-    assert 1150 < sheet.shape[1] < 1250 and sheet.shape[0] > 600  # three columns of 400 pixels, two rows
-    image, truth, prediction = (sheet[:, left : left + 400] for left in (0, 400, 800))
+    side = sheet.shape[1] // columns
+    assert 330 < side < 350 and sheet.shape[0] > 600  # two rows
+    image, truth, prediction = (sheet[:, left * side : (left + 1) * side] for left in range(3))
     assert abs(image - truth).mean() > 2 and abs(truth - prediction).mean() > 2
+    if columns == 4:  # untrained, most pixels are wrong, and drawn red
+        assert (sheet[:, 3 * side :, 2] - sheet[:, 3 * side :, 1] > 60).mean() > 0.5
+
+
+def test_a_detection_is_right_once_at_its_place_and_of_its_class():
+    boxes, labels = torch.tensor([[0.0, 0, 10, 10], [20, 0, 30, 10]]), torch.tensor([1, 2])
+    found = InstanceData(
+        bboxes=torch.tensor([[0.0, 0, 10, 9], [0, 0, 10, 10], [20, 0, 30, 10], [26, 0, 36, 10], [20, 0, 30, 10]]),
+        labels=torch.tensor([1, 1, 1, 2, 2]),
+    )
+    assert list(matches(boxes, labels, found)) == [0, None, None, None, 1]

@@ -1,5 +1,6 @@
 """The benchmark: what it measures, what it takes from earlier runs, and what it prints."""
 
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ import torch
 from torch import nn
 
 from benchmarks import gpu, speed
+from benchmarks.common import ROOT, read_table
 from benchmarks.contenders import CONTENDERS, build_contender, contender, fold_norms
 from benchmarks.speed import ALLOCATORS, KEY, main, measure_all, run_benchmark
-from benchmarks.speed_report import ratios, write_report
+from benchmarks.speed_report import MARKED, ratios, report_texts, write_report
 from benchmarks.worker import Case, Settings
 from mmsoft.utils import UsageError
 
@@ -84,9 +86,21 @@ def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
     for words in ('Evaluation', 'Training', '32×64 glibc', '32×64 keeps pages', 'SOFT-Norm-Nano, bottleneck_size=2'):
         assert words in report and words in capsys.readouterr().out + report
     assert not (tmp_path / 'data').exists()
+    (tmp_path / 'benchmark.md').write_text('Old.\n\n<!-- benchmark training -->\nold\n<!-- end -->\n\nNew.')
+    (tmp_path / 'figures').mkdir()
+    shutil.copy(ROOT / 'docs/figures/speed.py', tmp_path / 'figures')
     main([*command, '--publish'], docs=tmp_path)
     assert (tmp_path / 'out/benchmark.md').read_text() == report
     assert len(pd.read_csv(tmp_path / 'data/benchmark.csv')) == len(table)
+    page = (tmp_path / 'benchmark.md').read_text()
+    assert page.startswith('Old.\n') and page.endswith('New.') and '\nold\n' not in page and '| SOFT-Norm-Nano' in page
+    assert {path.stem for path in tmp_path.glob('images/*')} == {'speed_accuracy', 'tokens'}
+
+
+def test_the_page_is_of_the_data():
+    texts, page = report_texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
+    assert {found[2] for found in MARKED.finditer(page)} == {*texts}
+    assert all(text in page for text in texts.values())
 
 
 def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatch):

@@ -206,7 +206,36 @@ def layers():
     save(figure, 'layers')
 
 
+def export():
+    """From a config and a checkpoint to a file that other runtimes read."""
+    figure, axes = canvas(176, 62, 0.056)
+    top, middle = 3, 28
+    box(axes, 30, top, 34, 10, 'a backbone or neck', '#c3dcf8', 8.5)
+    box(axes, 74, top, 20, 10, 'torch.export', '#d9efd6', 8.5)
+    box(axes, 101, top, 24, 10, 'program.pt2', '#f6d7b0', 8.5)
+    box(axes, 136, top, 37, 10, 'PyTorch', '#eef0f4', 8.5)
+    box(axes, 2, middle - 6, 21, 12, 'CONFIG and\nCHECKPOINT', '#eef0f4', 8.5)
+    network = 'a whole model:\nplain formulas in place of\nfused kernels; boxes decoded\nand suppressed inside'
+    box(axes, 30, middle - 10, 34, 20, network, '#c3dcf8', 8)
+    box(axes, 74, middle - 5, 20, 10, 'torch.onnx', '#d9efd6', 8.5)
+    box(axes, 101, middle - 5, 24, 10, 'model.onnx\nopset 17', '#f6d7b0', 8.5)
+    box(axes, 136, middle - 5, 37, 10, 'ONNX Runtime, and other\nruntimes of ONNX', '#eef0f4', 8.5)
+    arrow(axes, (23, middle), (30, middle))
+    for y in (top + 5, middle):
+        for start, end in ((64, 74), (94, 101), (125, 136)):
+            arrow(axes, (start, y), (end, y))
+    about = 'inside the file, as JSON: mean, std, padding,\nthe test pipeline, names of the classes'
+    check = 'check before the file is kept: equal results\nfor other images, and at other sizes'
+    box(axes, 101, 47, 72, 10, about, '#e4d3f3', 8.5)
+    box(axes, 30, 47, 64, 10, check, '#f3d3d3', 8.5)
+    arrow(axes, (118, 47), (118, 33))
+    arrow(axes, (47, 38), (47, 47))
+    arrow(axes, (106, 33), (88, 47))
+    save(figure, 'export')
+
+
 if __name__ == '__main__':
+    export()
     attention()
     architecture()
     layers()

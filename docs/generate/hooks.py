@@ -24,13 +24,14 @@ PAGES = {
     },
 }
 LINK = re.compile(r'(\]\()([^)\s#:]+)')
+TOOLS = ('launch.train', 'launch.test', 'prediction.predict', 'deployment.export', 'visualization.visualize')
 API = dict(
     backbones=('Backbones and necks', 'mmsoft.backbones', 'mmsoft.necks'),
     attention=('Attention', 'mmsoft.attention'),
     layers=('Layers', 'mmsoft.layers'),
     ops=('Operators', 'mmsoft.ops'),
     engine=('Training and checkpoints', 'mmsoft.engine', 'mmsoft.checkpoint'),
-    apis=('Tools as functions', 'mmsoft.apis'),
+    apis=('Tools as functions', *(f'mmsoft.apis.{function}' for function in TOOLS)),
     datasets=('Data and drawing', 'mmsoft.datasets', 'mmsoft.visualization', 'mmsoft.utils'),
     timm=('timm', 'mmsoft.timm'),
 )
@@ -82,16 +83,11 @@ def on_files(files: Files, config) -> Files:
         else:
             files.append(File.generated(config, page, abs_src_path=str(path)))
     for name, (title, *modules) in API.items():
-        text = f'# {title}\n' + ''.join(f'\n::: {module}\n' for module in modules if has_module(module))
+        text = f'# {title}\n' + ''.join(f'\n::: {module}\n' for module in modules)
         files.append(File.generated(config, f'api/{name}.md', content=text))
     for path in (ROOT / 'docs').glob('*.md'):
         for_site(path.read_text(), f'docs/{path.name}', files, config)
     return files
-
-
-def has_module(name: str) -> bool:
-    path = ROOT / name.replace('.', '/')
-    return path.is_dir() or path.with_suffix('.py').is_file()
 
 
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:

@@ -10,7 +10,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
-TIMEOUT = 300  # seconds for one notebook's slowest cell
+TIMEOUT = 900  # seconds for one cell; on two idle cores a whole notebook takes less than five minutes
 
 
 def main(notebook: Path, page: Path) -> None:

@@ -1,0 +1,108 @@
+"""Draws docs/images/speed_accuracy.svg and tokens.svg from docs/data/benchmark.csv: ``python docs/figures/speed.py``.
+
+``python -m benchmarks.speed --publish`` writes that file and runs this one. Scores are the papers'.
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use('Agg')
+import matplotlib.pyplot as plt
+import pandas as pd
+
+DOCS = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+plt.rcParams.update({'font.family': 'DejaVu Sans', 'svg.fonttype': 'path', 'svg.hashsalt': 'mmsoft', 'font.size': 9})
+GREY, BLUE, VIOLET, ORANGE = '#5b6270', '#2f6fd0', '#8a4fc0', '#d0661f'
+# By contender: label, colour, marker, box AP of RetinaNet 1x, ImageNet top-1. The APs of PVT and ResNet-50 are those of
+# mmdet's model zoo, which trained them; SOFT's are of arXiv 2207.03341, Table 4. Top-1: arXiv 2207.03341, Table 3, and
+# for XCiT arXiv 2206.08898, Tables 1 and 2.
+SCORES = dict(
+    soft_norm_tiny=('SOFT-Norm-Tiny', VIOLET, 'o', 40.0, 79.4),
+    soft_norm_small=('SOFT-Norm-Small', VIOLET, 'o', 42.8, 82.4),
+    sima_xcit_small=('SimA-XCiT-S12/16', ORANGE, 'D', None, 82.1),
+    xcit_small=('XCiT-S12/16', ORANGE, 'v', None, 82.0),
+    pvt_tiny=('PVT-Tiny', BLUE, 's', 36.6, 75.1),
+    pvt_small=('PVT-Small', BLUE, 's', 40.4, 79.8),
+    swin_tiny=('Swin-T', GREY, '^', None, 81.3),
+    resnet50=('ResNet-50', GREY, 'P', 36.5, 78.5),
+)
+PLACES = dict(sima_xcit_small=((-8, -2), 'right'), xcit_small=((8, -10), 'left'))  # of labels that would meet others
+LINES = dict(
+    soft_norm_small=('SOFT-Norm-Small', VIOLET, '-'),
+    soft_norm_small_400=('at most 400\nbottleneck tokens', VIOLET, '--'),
+    soft_norm_small_7x7=('7×7 bottleneck\ntokens', VIOLET, ':'),
+    pvt_small=('PVT-Small', BLUE, '-'),
+    sima_xcit_small=('SimA-XCiT-S12/16', ORANGE, '-'),
+)
+
+
+def plain(panel, **settings):
+    panel.set(**settings)
+    panel.spines[['top', 'right']].set_visible(False)
+    panel.grid(alpha=0.25)
+
+
+def save(figure, name):
+    (DOCS / 'images').mkdir(exist_ok=True)
+    figure.savefig(DOCS / f'images/{name}.svg', facecolor='white', metadata={'Date': None})
+
+
+def speed_accuracy(runs):
+    """Scores against seconds of the backbone; a line joins the two allocators, the hollow end keeps pages."""
+    figure, panels = plt.subplots(1, 2, figsize=(9.4, 4), layout='constrained')
+    parts = (((800, 1344), 3, 'box AP, RetinaNet 1x'), ((224, 224), 4, 'ImageNet top-1, %'))
+    for panel, (size, column, ylabel) in zip(panels, parts):
+        chosen = runs[(runs.height == size[0]) & (runs.width == size[1]) & ~runs.backward]
+        for model, (label, colour, marker, *_) in SCORES.items():
+            score, seconds = SCORES[model][column], chosen[chosen.model == model].groupby('allocator').seconds.median()
+            if score is None or seconds.empty:
+                continue
+            panel.plot(seconds, [score] * len(seconds), color=colour, lw=1)
+            for allocator, value in seconds.items():
+                face = colour if allocator == 'glibc' else 'white'
+                panel.plot(value, score, marker, color=colour, markerfacecolor=face, markersize=7)
+            place, side = PLACES.get(model, ((8, 3), 'left'))
+            edge = seconds.max() if side == 'left' else seconds.min()
+            panel.annotate(label, (edge, score), place, textcoords='offset points', color=colour, ha=side)
+        plain(panel, xlabel=f'seconds of the backbone, {size[0]}×{size[1]}', ylabel=ylabel, xlim=(0, None))
+        panel.margins(0.05, 0.12)
+        panel.set_xlim(0, 1.3 * panel.get_xlim()[1])
+    save(figure, 'speed_accuracy')
+
+
+def tokens(runs):
+    """Time and peak memory against the tokens at stride 4, in evaluation and training."""
+    figure, panels = plt.subplots(2, 2, figsize=(9.4, 7), layout='constrained', sharex=True)
+    runs = runs.assign(tokens=runs.height * runs.width // 16, memory=runs.memory / 1e9)
+    for column, (backward, title) in enumerate(((False, 'evaluation'), (True, 'training: forward and backward'))):
+        for row, (value, unit) in enumerate((('seconds', 'seconds'), ('memory', 'peak memory, GB'))):
+            panel, ends = panels[row][column], []
+            for model, (label, colour, style) in LINES.items():
+                chosen = runs[(runs.model == model) & (runs.backward == backward) & (runs.allocator == 'glibc')]
+                points = chosen.groupby('tokens')[value].median().dropna()
+                if len(points) > 1:
+                    panel.plot(points, style, color=colour, marker='o', markersize=4)
+                    ends.append((points.iloc[-1], points.index[-1], label, colour))
+            plain(panel, xscale='log', yscale='log', ylabel=unit, title=title if row == 0 else '')
+            panel.set_xlim(None, 2.9 * max((end[1] for end in ends), default=1))
+            low, high = panel.get_ylim()
+            last = 0.0
+            for y, x, label, colour in sorted(ends):  # labels at the ends of the lines, none on another
+                last = max(y, last * (high / low) ** (0.09 if '\n' in label else 0.065))
+                panel.annotate(
+                    label, (x, y), (1.12 * x, last), va='center', color=colour, arrowprops=dict(arrowstyle='-', lw=0)
+                )
+            panel.set_xticks(sorted(runs.tokens.unique()), [f'{one:,}' for one in sorted(runs.tokens.unique())])
+            panel.minorticks_off()
+            panel.yaxis.set_major_formatter('{x:g}')
+            if row == 1:
+                panel.set_xlabel('tokens at stride 4')
+    save(figure, 'tokens')
+
+
+if __name__ == '__main__':
+    table = pd.read_csv(DOCS / 'data/benchmark.csv')
+    speed_accuracy(table)
+    tokens(table)
