@@ -29,8 +29,8 @@ def test_predictions_beside_the_ground_truth(name, columns, tmp_path, monkeypatc
     assert 330 < side < 350 and sheet.shape[0] > 600  # two rows
     image, truth, prediction = (sheet[:, left * side : (left + 1) * side] for left in range(3))
     assert abs(image - truth).mean() > 2 and abs(truth - prediction).mean() > 2
-    if columns == 4:  # untrained, most pixels are wrong, and drawn red
-        assert (sheet[:, 3 * side :, 2] - sheet[:, 3 * side :, 1] > 60).mean() > 0.5
+    if columns == 4:  # untrained, many pixels are wrong, and drawn red
+        assert (sheet[:, 3 * side :, 2] - sheet[:, 3 * side :, 1] > 60).mean() > 0.2
 
 
 def test_a_detection_is_right_once_at_its_place_and_of_its_class():

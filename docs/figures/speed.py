@@ -28,7 +28,7 @@ SCORES = dict(
     swin_tiny=('Swin-T', GREY, '^', None, 81.3),
     resnet50=('ResNet-50', GREY, 'P', 36.5, 78.5),
 )
-PLACES = dict(sima_xcit_small=((-8, -2), 'right'), xcit_small=((8, -10), 'left'))  # of labels that would meet others
+PLACES = dict(sima_xcit_small=((-8, -2), 'right'), xcit_small=((-8, -12), 'right'))  # of labels that would meet others
 LINES = dict(
     soft_norm_small=('SOFT-Norm-Small', VIOLET, '-'),
     soft_norm_small_400=('at most 400\nbottleneck tokens', VIOLET, '--'),
@@ -86,7 +86,7 @@ def tokens(runs):
                     panel.plot(points, style, color=colour, marker='o', markersize=4)
                     ends.append((points.iloc[-1], points.index[-1], label, colour))
             plain(panel, xscale='log', yscale='log', ylabel=unit, title=title if row == 0 else '')
-            panel.set_xlim(None, 2.9 * max((end[1] for end in ends), default=1))
+            panel.set_xlim(None, 3.6 * max((end[1] for end in ends), default=1))
             low, high = panel.get_ylim()
             last = 0.0
             for y, x, label, colour in sorted(ends):  # labels at the ends of the lines, none on another
