@@ -63,11 +63,12 @@ def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
         for panel, (name, title) in zip(row, NETWORKS.items()):
             for stage, colour in zip((1, 2, 3), (BLUE, RED, GREEN)):
                 line = table[(table.network == name) & (table.stage == stage) & (table.measure == kind)]
-                panel.plot(line.step, line['mean'], color=colour, label=f'stage {stage}')
-                panel.fill_between(line.step, line['min'], line['max'], color=colour, alpha=0.2, linewidth=0)
+                panel.plot(line.step, line['mean'], color=colour, label=f'stage {stage}, mean')
+                panel.plot(line.step, line['max'], color=colour, linestyle='--', linewidth=1, label='maximum')
             panel.axvline(USED, color='grey', linestyle=':')
-            plain(panel, title=title if kind == 'residual' else '', xlabel='' if kind == 'residual' else 'steps k')
+            first = kind == 'residual'
+            plain(panel, title=title * first, xlabel='' if first else 'steps k', yscale='log', ylim=(1e-7, 2))
         row[0].set_ylabel(label)
-    panels[0, 0].text(USED + 0.4, 0.5, 'the networks\nstop here', color='grey', fontsize=9)
-    panels[0, 1].legend(frameon=False, title='mean; shade: minimum to maximum', fontsize=9, title_fontsize=9)
+    panels[0, 0].text(USED + 0.4, 0.05, 'the networks\nstop here', color='grey', fontsize=9)
+    panels[1, 1].legend(frameon=False, fontsize=8, ncols=3, columnspacing=1, handlelength=1.5, loc='lower left')
     return figure
