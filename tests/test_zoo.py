@@ -12,7 +12,7 @@ from mmsoft.utils.config import load_config
 ROOT = Path(__file__).parents[1]
 PUBLISHED = published_models(ROOT / 'model-index.yml')
 PAGE = (ROOT / 'docs/zoo.md').read_text()
-SIZES = {found[1]: found[2].split(' | ') for found in re.finditer(r'(?m)^\| \[(\w+)\]\(.*?\) \| (.*) \|$', PAGE)}
+SIZES = {found[1]: found[2].split(' | ') for found in re.finditer(r'(?m)^\| \[([\w-]+)\]\(.*?\) \| (.*) \|$', PAGE)}
 """Of each config on the page: parameters in millions, the paper's, input, GFLOPs, the paper's."""
 # The norm changes neither parameters nor, by more than a row sum, FLOPs.
 COUNTED = [

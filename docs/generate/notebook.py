@@ -10,7 +10,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
-TIMEOUT = 900  # seconds for one cell; on two idle cores a whole notebook takes less than five minutes
+TIMEOUT = 1800  # seconds for one cell on a busy machine; on two idle cores a notebook takes less than five minutes
 
 
 def main(notebook: Path, page: Path) -> None:
