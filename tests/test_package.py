@@ -1,6 +1,10 @@
 """What `import mmsoft` does and says, and what the setup script says before it downloads anything."""
 
+import ast
+import importlib
+import inspect
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -320,3 +324,20 @@ def test_make_sets_up_and_runs_a_tool(target):
     for line in lines[1:]:
         tool = line.split()[1]
         assert tool == '-m' or (ROOT / tool).is_file(), f'make {target} runs {tool}'
+
+
+def documented():
+    """Classes and functions of the package, and the defaults that their docstrings give."""
+    for found in pkgutil.walk_packages(mmsoft.__path__, 'mmsoft.'):
+        module = importlib.import_module(found.name)
+        for name, one in vars(module).items():
+            if getattr(one, '__module__', None) == found.name and callable(one):
+                text = ' '.join((inspect.getdoc(one) or '').split())
+                pattern = r'(\w+) \([^()]+(?:\([^()]*\))?\): (?:(?! \w+ \([^()]+\): ).)*? Defaults to (None|True|False|[\d.e-]*\d)'
+                for argument, value in re.findall(pattern, text):
+                    yield pytest.param(one, argument, ast.literal_eval(value), id=f'{name}-{argument}')
+
+
+@pytest.mark.parametrize('one, argument, value', documented())
+def test_defaults_are_the_documented_ones(one, argument, value):
+    assert inspect.signature(one).parameters[argument].default == value

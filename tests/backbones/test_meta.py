@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmsoft import SOFT, RescalePyramid, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.attention import Attention, Site, build_attention
+from mmsoft.attention import Attention, SimAAttention, Site, build_attention
 from mmsoft.registry import MODELS
 
 NAMES = sorted(
@@ -35,6 +35,39 @@ def test_attentions(name):
         attn = build_attention(cfg, site, class_token=True)
     assert all(tensor.is_meta for tensor in attn.state_dict().values())
     assert shapes(attn) == shapes(build_attention(cfg, site, class_token=True))
+
+
+def grids(*sides):
+    return [(side, side) for side in sides]
+
+
+@pytest.mark.parametrize(
+    'backbone, options, grid, ratio',
+    [
+        (SOFT, {}, grids(56, 28, 14, 7), [8, 4, 2, 1]),
+        (SOFT, dict(img_size=512), grids(128, 64, 32, 16), [8, 4, 2, 1]),
+        (SimAXCiT, dict(arch='tiny-12-p16', out_indices=0), grids(14), [2]),
+        (SimAXCiT, dict(arch='tiny-12-p8', out_indices=0), grids(28), [4]),
+        (SimADeiT, dict(out_indices=0), grids(14), [2]),
+        (SimADeiT, dict(out_indices=0, img_size=512), grids(32), [2]),
+        (SimACvT, {}, grids(56, 28, 14), [8, 4, 2]),
+    ],
+    ids=lambda value: getattr(value, '__name__', None),
+)
+def test_an_attention_is_told_where_it_attends(backbone, options, grid, ratio):
+    """Map and ratio, from which attentions with learned sizes build their parts."""
+    sites = []
+
+    class Probe(SimAAttention):
+        def __init__(self, site):
+            sites.append(site)
+            super().__init__(site)
+
+    attention = dict(type=Probe)
+    with torch.device('meta'):
+        backbone(attention=[attention] * 4 if backbone is SOFT else attention, **options)
+    firsts = [site for i, site in enumerate(sites) if site not in sites[:i]]
+    assert ([site.grid for site in firsts], [site.ratio for site in firsts]) == (grid, ratio)
 
 
 def test_options():
@@ -68,3 +101,31 @@ def test_parameters_of_sizes_without_a_config(backbone, arch, millions):
         model = backbone(arch, out_type='cls_token')
     head = 1001 * model.out_channels[-1]
     assert (sum(p.numel() for p in model.parameters()) + head) / 1e6 == pytest.approx(millions, rel=0.01)
+
+
+@pytest.mark.parametrize('arch', [arch for arch in SimAXCiT.arch_settings if not arch.startswith('tiny-20')])
+def test_sizes_are_those_of_xcit(arch):
+    """Which timm builds; its attention has one temperature a head that SimA's has not."""
+    timm = pytest.importorskip('timm')
+    with torch.device('meta'):
+        ours = SimAXCiT(arch, out_type='cls_token')
+        theirs = timm.create_model(f'xcit_{arch.replace("-", "_")}_224', num_classes=0)
+    theirs = {name: tensor.numel() for name, tensor in theirs.named_parameters()}
+    temperatures = sum(number for name, number in theirs.items() if name.endswith('temperature'))
+    assert temperatures == ours.arch['num_heads'] * ours.arch['depth']
+    assert sum(p.numel() for p in ours.parameters()) == sum(theirs.values()) - temperatures
+
+
+@pytest.mark.parametrize(
+    'arch, depths, third',  # blocks and heads of the third stage, 2207.03341, Table 2
+    [
+        ('tiny', [1, 2, 3, 2], 10),
+        ('small', [1, 3, 7, 4], 10),
+        ('medium', [1, 3, 29, 5], 9),
+        ('large', [1, 3, 40, 5], 10),
+        ('huge', [1, 5, 49, 5], 11),
+    ],
+)
+def test_sizes_are_those_of_the_paper(arch, depths, third):
+    sizes = dict(depths=depths, num_heads=[2, 4, third, 16], embed_dims=[64, 128, 32 * third, 512])
+    assert SOFT.arch_settings[arch] == sizes

@@ -142,6 +142,7 @@ def test_published_file_is_init_cfg(backbone, tmp_path):
     torch.save(dict(model=published_weights(source), epoch=1), file)
     model = small(backbone, out_type='cls_token', init_cfg=dict(type='Pretrained', checkpoint=str(file)))
     model.init_weights()
+    assert model.init_cfg == [dict(type='Pretrained', checkpoint=str(file))]
     expected, _ = load_published(source, published_weights(source))
     images = torch.rand(1, 3, 64, 64, dtype=torch.float64)
     assert_close(model.double().eval()(images), expected(images))
@@ -302,6 +303,12 @@ def test_initialisation(backbone):
     model.init_weights()
     linear = torch.cat([m.weight.flatten() for m in model.modules() if isinstance(m, torch.nn.Linear)])
     assert abs(linear.std() - 0.02) < 1e-3
+    norms = [m for m in model.modules() if isinstance(m, (torch.nn.LayerNorm, _BatchNorm))]
+    assert norms and all((m.weight == 1).all() and not m.bias.any() for m in norms)
+    tokens = torch.cat(
+        [p.flatten() for name, p in model.named_parameters() if name.endswith(('cls_token', 'pos_embed'))]
+    )
+    assert 0.01 < tokens.std() < 0.03
     assert all(out.isfinite().all() for out in tensors(model(torch.rand(2, 3, 64, 64))))
 
 

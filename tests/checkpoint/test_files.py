@@ -98,6 +98,7 @@ BAD = {
         'is compressed or a tar archive, which could',
     ),
     'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'its tensors claim more bytes'),
+    'stretched a little': (lambda path: saved(path, {'a': torch.zeros(1).expand(999)}), 'its tensors claim more bytes'),
     'longer than its record': (
         lambda path: repacked(saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')),
         'its tensors claim more bytes',

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.runner.checkpoint import CheckpointLoader
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local
 from published import published_state_dict, to_published, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
@@ -201,7 +201,7 @@ def test_a_wrong_network_ends_with_one_sentence(tmp_path, kind):
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     with pytest.raises(CheckpointError, match=message) as error:
         load_pretrained(backbone, path)
-    assert str(error.value).startswith(path) and '\n' not in str(error.value)
+    assert str(error.value).startswith((f'{path} holds', f'{path} has')) and '\n' not in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
 
 
@@ -264,7 +264,10 @@ def test_classifiers_load_their_own_state_as_ever(log):
 @pytest.mark.parametrize(
     'weights, message',
     [
-        ({'backbone.conv1.weight': torch.ones(2), 'head.fc.weight': torch.ones(2)}, 'another network'),
+        (
+            {'backbone.conv1.weight': torch.ones(2), 'head.fc.weight': torch.ones(2)},
+            '^the checkpoint holds another network',
+        ),
         (weights_of(SOFT(SMALL, out_indices=(0, 1))), 'where the backbone has'),
     ],
     ids=['resnet', 'size'],
@@ -437,7 +440,8 @@ def test_checks_map_a_file(tmp_path, monkeypatch):
     path = saved(tmp_path / 'x.pth', dict(state_dict={'a': torch.ones(2)}))
     for peek in (True, False):
         assert read_checkpoint(path, peek=peek)['state_dict']['a'].tolist() == [1, 1]
-    assert [options.get('mmap', False) for options in seen] == [True, False]
+    check_model(torch.nn.ParameterDict(dict(a=torch.zeros(2))), path)
+    assert [options.get('mmap', False) for options in seen] == [True, False, True]
 
 
 @pytest.mark.usefixtures('safe_loading')
@@ -446,6 +450,15 @@ def test_the_loader_of_mmengine_keeps_its_device(tmp_path):
     seen = []
     CheckpointLoader.load_checkpoint(path, map_location=lambda storage, place: seen.append(place) or storage)
     assert seen == ['cpu']
+
+
+def test_safe_loading_can_be_turned_off():
+    from mmsoft.checkpoint.safe_loading import load_safely, use_safe_loading
+
+    for on, loaders in ((True, [load_safely] * 3), (False, [load_from_local, load_from_http, load_from_http])):
+        use_safe_loading(on)
+        found = [CheckpointLoader._get_checkpoint_loader(path) for path in ('a.pth', 'http://a', 'https://a')]
+        assert found == loaders
 
 
 @pytest.mark.slow

@@ -44,6 +44,11 @@ def test_family_is_told_by_names_of_either_kind(name, prefix):
     assert to_mmsoft({prefix + key: tensor for key, tensor in bare.items()})[0] is family
 
 
+@pytest.mark.parametrize('family', FAMILIES.values(), ids=FAMILIES)
+def test_the_signature_is_enough(family):
+    assert to_mmsoft(dict.fromkeys(family.signature, torch.zeros(1)))[0] is family
+
+
 def test_what_is_not_of_the_backbone_keeps_its_name():
     published = {f'backbone.{name}': tensor for name, tensor in published_state_dict('soft_tiny').items()}
     _, ours = to_mmsoft({**published, 'neck.block1.att.ff1.weight': torch.ones(2)})

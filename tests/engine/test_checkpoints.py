@@ -29,7 +29,7 @@ def backend():
 
 class TestWriting:
     def test_the_old_one_goes_when_the_new_one_is_there(self, tmp_path, backend, monkeypatch):
-        old, new = tmp_path / 'epoch_1.pth', tmp_path / 'folder/epoch_2.pth'
+        old, new = tmp_path / 'epoch_1.pth', tmp_path / 'new/folder/epoch_2.pth'
         backend.put(b'old', str(old))
         backend.remove(str(old))
 
@@ -43,6 +43,9 @@ class TestWriting:
         monkeypatch.setattr(os, 'replace', replace)
         backend.put(b'new', str(new))
         assert new.read_bytes() == b'new' and not old.exists() and len(replaced) == 1
+        backend.remove(str(old))  # which somebody else has removed meanwhile
+        monkeypatch.undo()
+        backend.put(b'newer', str(tmp_path / 'epoch_3.pth'))
 
     def test_no_room(self, tmp_path, backend, monkeypatch):
         path = tmp_path / 'epoch_1.pth'

@@ -1,6 +1,7 @@
 """A training that was interrupted anywhere equals one that was not, to the bit, and so does a repeated one."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,6 +115,13 @@ def test_another_number_of_iterations_in_an_epoch(tmp_path):
         'detector', tmp_path, {**MIDDLE, 'train_dataloader.batch_size': 6, 'default_hooks.checkpoint.interval': 1}
     )
     assert max(done['seen']) == 7 and [one['place'] for one in done['seen'].values()][-2:] == [0, 1]
+
+
+@pytest.mark.parametrize('iteration, epoch, trained', [(5, 1, 1), (4, 0, 4), (4, 1, 0), (9, 1, 0), (3, 1, 0)])
+def test_batches_of_an_epoch_that_are_trained(iteration, epoch, trained):
+    """Of four in an epoch; those of another number of iterations than before count as none."""
+    loop = SimpleNamespace(iter=iteration, epoch=epoch, dataloader=range(4))
+    assert loops.EpochBasedTrainLoop.trained(loop) == trained
 
 
 @pytest.mark.parametrize(

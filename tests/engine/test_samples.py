@@ -83,3 +83,8 @@ def test_random_states():
         set_random_states(*key)
         drawn.append(torch.rand(3))
     assert torch.equal(drawn[0], drawn[2]) and not torch.equal(drawn[0], drawn[1])
+    seeds = set()
+    for number in range(20):
+        set_random_states(number)  # 64 bits each, which torch takes
+        seeds.add(torch.initial_seed())
+    assert len(seeds) == 20 and max(seeds) >= 2**62
