@@ -117,21 +117,20 @@ class ConvProjection(Sequential):
 
 
 class ConvQKV(BaseModule):
-    """A convolutional projection each for queries, keys and values (CvT, 2103.15808, Sec. 3.2).
+    """A convolutional projection for queries, and two of stride 2 for keys and values (CvT, 2103.15808, Sec. 3.2).
 
     Args:
         embed_dims (int): Channels C.
         num_heads (int): Heads h, which divide C.
-        kv_stride (int): Stride of the keys' and values' convolutions. Defaults to 2.
-        norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm.
+        norm_cfg (dict): Norm of the convolutions.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, kv_stride: int = 2, norm_cfg: dict = dict(type='BN')) -> None:
+    def __init__(self, embed_dims: int, num_heads: int, norm_cfg: dict) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.q = ConvProjection(embed_dims, 1, norm_cfg)
-        self.k = ConvProjection(embed_dims, kv_stride, norm_cfg)
-        self.v = ConvProjection(embed_dims, kv_stride, norm_cfg)
+        self.k = ConvProjection(embed_dims, 2, norm_cfg)
+        self.v = ConvProjection(embed_dims, 2, norm_cfg)
 
     def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
         """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""

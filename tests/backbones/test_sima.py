@@ -286,8 +286,10 @@ def test_layer_depth_covers_every_parameter(backbone):
     model = small(backbone, out_type='cls_token')
     layers = [model.get_layer_depth(f'backbone.{name}') for name, _ in model.named_parameters()]
     (num_layers,) = {number for _, number in layers}
+    assert num_layers == {SimAXCiT: 7, SimADeiT: 5, SimACvT: 6}[backbone]  # of stem, blocks, XCiT's class blocks, head
     assert sorted({layer for layer, _ in layers}) == list(range(num_layers))
     assert model.get_layer_depth('head.fc.weight') == (num_layers - 1, num_layers)
+    assert small(backbone).get_layer_depth('head.fc.weight')[1] == (5 if backbone is SimAXCiT else num_layers)
 
 
 @pytest.mark.parametrize('backbone', [SimAXCiT, SimACvT])
