@@ -332,9 +332,9 @@ def documented():
         module = importlib.import_module(found.name)
         for name, one in vars(module).items():
             if getattr(one, '__module__', None) == found.name and callable(one):
-                text = ' '.join((inspect.getdoc(one) or '').split())
-                pattern = r'(\w+) \([^()]+(?:\([^()]*\))?\): (?:(?! \w+ \([^()]+\): ).)*? Defaults to (None|True|False|[\d.e-]*\d)'
-                for argument, value in re.findall(pattern, text):
+                text = (inspect.getdoc(one) or '').replace('\n        ', ' ')  # one line for each argument
+                pattern = r'^ +(\w+) \((?!dict).*Defaults to (None|True|False|[\d.e-]*\d)'
+                for argument, value in re.findall(pattern, text, re.MULTILINE):
                     yield pytest.param(one, argument, ast.literal_eval(value), id=f'{name}-{argument}')
 
 
