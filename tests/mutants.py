@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -90,8 +91,12 @@ def sample(folder):
     return [(key, module.deep_replace(node, mutated).code) for module, key, node, mutated in chosen]
 
 
-def stages(key, tests):
-    """Files of tests, as they are run: those named after the module, its folder's, the others; exports take long."""
+def stages(key, tests, results):
+    """Tests, as they are run: the best finders of other mutants of the file, then files: those named after the module,
+    its folder's, the others; exports take long.
+    """
+    finders = Counter(one['killer'] for one in results if one['file'] == key['file'] and '::' in (one['killer'] or ''))
+    best = [tests.parent / name for name, _ in finders.most_common(8)]
     folder, module = Path(key['file']).parts[-2], Path(key['file']).stem
     words = key['function'].split('.')[0] or module, module  # files that know the function come first
 
@@ -103,7 +108,7 @@ def stages(key, tests):
     near = files(tests / folder)
     named = [path for path in near if module in path.stem and 'export' not in path.stem]
     others = [path for place in REACH[folder].split() if (tests / place).exists() for path in files(tests / place)]
-    return [stage for stage in (named, [path for path in near if path not in named], others) if stage]
+    return [stage for stage in (best, named, [path for path in near if path not in named], others) if stage]
 
 
 class Mutated(SourceFileLoader):
@@ -134,7 +139,7 @@ class Watch:
             item.session.shouldstop = 'too long'
 
 
-def attempt(key, source, options, pipe):
+def attempt(key, source, results, options, pipe):
     """In a fork: runs the tests with the mutant in the module's place until one fails, and sends its name."""
     resource.setrlimit(resource.RLIMIT_CPU, (options.limit + 60, options.limit + 65))
     signal.alarm(20 * options.limit)
@@ -146,18 +151,18 @@ def attempt(key, source, options, pipe):
     sys.meta_path.insert(0, type('', (), dict(find_spec=staticmethod(lambda one, *_: spec if one == name else None))))
     watch = Watch(options.limit)
     with open(os.devnull, 'w') as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
-        for stage in stages(key, options.tests):
+        for stage in stages(key, options.tests, results):
             pytest.main(['-xq', '-pno:cacheprovider', f'-m{options.markers}', *map(str, stage)], [watch])
             if watch.killer or cpu() > watch.limit:
                 break
     os.write(pipe, json.dumps(dict(killer=watch.killer, seconds=round(cpu(), 1))).encode())
 
 
-def run(key, source, options):
+def run(key, source, results, options):
     end, pipe = os.pipe()
     if not os.fork():
         with contextlib.suppress(BaseException):
-            attempt(key, source, options, pipe)
+            attempt(key, source, results, options, pipe)
         os._exit(0)
     os.close(pipe)
     with open(end) as sent:
@@ -193,7 +198,7 @@ def main():
         for key, source in chosen:
             known = done.get(key['name'])
             if known is None or (options.survivors and not known['killer']):
-                result = done[key['name']] = run(key, source, options)
+                result = done[key['name']] = run(key, source, done.values(), options)
                 with open(options.out, 'a') as file:
                     file.write(json.dumps(result) + '\n')
                 change = f'{key["file"]}:{key["row"]} {key["old"]!r} -> {key["new"]!r}'

@@ -119,7 +119,7 @@ def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, 
     # At αλ² = 2, where f falls to 0, the iteration takes away all of 1/λ. As α ≤ 2 / ‖M‖₁², λ must then be every row's
     # sum. Its vector is constant, or any vector if M is diagonal.
     border = (alpha * sums.amin(1, keepdim=True).square() - 1).clamp(min=0).pow(2.0**iterations)
-    beside = sums - matrix.diagonal(dim1=1, dim2=2).unsqueeze(-1)
+    beside = sums - matrix.diagonal(dim1=1, dim2=2)[..., None]
     diagonal = beside.amax(1, keepdim=True) <= 8 * torch.finfo(matrix.dtype).eps
     return invert_(shifted), axis, scale, border, diagonal
 
@@ -160,7 +160,7 @@ def _series(iterations: int, terms: int) -> tuple[float, float, list[float]]:
 
 def invert_(matrix: Tensor) -> Tensor:
     """Inverts symmetric positive definite matrices (g, m, m) in place, by blocks; NaN where they are not."""
-    m = matrix.size(-1)
+    _, _, m = matrix.shape
     if m <= _BLOCK:
         factor, info = torch.linalg.cholesky_ex(matrix)
         factor = factor.masked_fill_((info != 0).view(-1, 1, 1), math.nan)

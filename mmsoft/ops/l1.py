@@ -79,8 +79,8 @@ def _attend(
         (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
         order = 'tokens' if n * m * (d + c) < (n + m) * d * c else 'channels'
     if order == 'tokens':
-        return ((q * scale) @ k.transpose(-2, -1)) @ v
-    return q @ (scale.transpose(-2, -1) * (k.transpose(-2, -1) @ v))
+        return ((q * scale) @ k.mT) @ v
+    return q @ (scale.mT * (k.mT @ v))
 
 
 def _wide(q: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
 def norm_alpha(row_sums: Tensor, square_row_sums: Tensor, square_diagonal: Tensor) -> Tensor:
     """:func:`soft_norm_alpha` from the row sums of A, the row sums of A² and its diagonal, each (B, h, m, 1)."""
     alpha = 2 / row_sums.amax((1, 2, 3), keepdim=True).square()
-    candidates = alpha.unsqueeze(-1) * 0.5 ** torch.arange(10, dtype=alpha.dtype, device=alpha.device)
-    diagonal = candidates * square_diagonal.unsqueeze(-1)
-    norm = ((1 - diagonal).abs() + candidates * square_row_sums.unsqueeze(-1) - diagonal).amax((1, 2, 3))
+    candidates = alpha * 0.5 ** torch.arange(10, dtype=alpha.dtype, device=alpha.device)
+    diagonal = candidates * square_diagonal
+    norm = ((1 - diagonal).abs() + candidates * square_row_sums - diagonal).amax((1, 2))
     halvings = F.pad((norm <= 1.01).int(), (0, 1), value=1).argmax(1).view(-1, 1, 1, 1)
     return alpha * 0.5**halvings
