@@ -28,9 +28,9 @@ PYTEST = $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
 test: setup
 	$(PYTEST) $(TESTS) -m 'not slow' $(ARGS)
 
-# Slow tests, too, the short rounds of the campaign against everything that goes wrong, and tests of the measurements.
+# Slow tests, too, the short rounds of the campaign against everything that goes wrong, and tests of benchmarks and projects.
 test-all: setup
-	$(PYTEST) $(TESTS) $(if $(TESTS_$(STACK)),,benchmarks) $(ARGS)
+	$(PYTEST) $(TESTS) $(if $(TESTS_$(STACK)),,benchmarks projects) $(ARGS)
 
 # How many of some hundred small faults in the package the tests find (docs/mutation.md): about an hour of one core.
 mutants: setup
