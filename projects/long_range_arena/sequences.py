@@ -1,6 +1,8 @@
 """Data sets of sequences that are generated from a seed, and a classifier for them."""
 
 import random
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -11,11 +13,12 @@ from mmengine.dataset import BaseDataset
 from mmengine.dist import barrier, is_main_process
 from mmengine.logging import print_log
 from mmengine.model import BaseDataPreprocessor, BaseModel
-from mmengine.registry import MODELS
+from mmengine.registry import DATA_SAMPLERS, MODELS
 from mmpretrain.structures import DataSample
 from torch import Tensor, nn
+from torch.utils.data import Sampler
 
-from mmsoft.attention import Site, build_attention
+from mmsoft.attention import Attention, Site, build_attention
 from mmsoft.layers.xcit import attend_inside
 from mmsoft.utils.files import atomic_write
 
@@ -61,6 +64,32 @@ class Sequences(BaseDataset):
         return [dict(tokens=tokens, gt_label=int(label)) for tokens, label in zip(pieces, kept['labels'])]
 
 
+@DATA_SAMPLERS.register_module()
+class EqualLengths:
+    """Batches of sequences of one length each, which need no padding; the last ones of a length may be fewer.
+
+    Args:
+        sampler (Sampler): Where the indices of sequences come from.
+        batch_size (int): Sequences in a batch.
+    """
+
+    def __init__(self, sampler: Sampler, batch_size: int) -> None:
+        self.sampler, self.batch_size = sampler, batch_size
+        self.lengths = [len(one['tokens']) for one in sampler.dataset]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        waiting: dict[int, list[int]] = {}
+        for index in self.sampler:
+            batch = waiting.setdefault(self.lengths[index], [])
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield waiting.pop(self.lengths[index])
+        yield from waiting.values()
+
+    def __len__(self) -> int:
+        return sum(-(-count // self.batch_size) for count in Counter(self.lengths).values())
+
+
 @MODELS.register_module()
 class PadSequences(BaseDataPreprocessor):
     """Pads the sequences of a batch to the longest: tokens (B, n) of int64, and their lengths."""
@@ -72,6 +101,17 @@ class PadSequences(BaseDataPreprocessor):
         samples = [DataSample().set_gt_label(label) for label in data['gt_label']]
         padded = nn.utils.rnn.pad_sequence(tokens, batch_first=True)
         return self.cast_data(dict(inputs=padded, lengths=lengths, data_samples=samples))
+
+
+@MODELS.register_module()
+class NoAttention(Attention):
+    """The control: tokens learn nothing of each other."""
+
+    takes_mask = True
+
+    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
+        """See :class:`Attention`."""
+        return torch.zeros_like(x)
 
 
 class Block(nn.Module):

@@ -1,6 +1,7 @@
 """A sample that cannot be loaded has a name, and random states of its own."""
 
 import pickle
+import traceback
 
 import pytest
 import torch
@@ -88,3 +89,11 @@ def test_random_states():
         set_random_states(number)  # 64 bits each, which torch takes
         seeds.add(torch.initial_seed())
     assert len(seeds) == 20 and max(seeds) >= 2**62
+
+
+def test_random_states_cost_no_stack_trace(monkeypatch):
+    """``torch.manual_seed`` formats one for each kind of device that is not in use: milliseconds for each sample."""
+    formatted = []
+    monkeypatch.setattr(traceback, 'format_stack', lambda *args, **kwargs: formatted.append(1) or [])
+    set_random_states(0, 1)
+    assert not formatted or torch.cuda.is_initialized()

@@ -1,24 +1,20 @@
 """The generators follow the published rules; padding changes nothing; short lists are learned."""
 
+import json
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from mmengine.dataset import DefaultSampler
 from mmengine.registry import init_default_scope
 
-from projects.long_range_arena import ListOps, PadSequences, Pathfinder, SequenceClassifier
+from mmsoft.attention import Attention
+from mmsoft.registry import MODELS
+from projects.long_range_arena import EqualLengths, ListOps, PadSequences, Pathfinder, SequenceClassifier, __main__
 from projects.long_range_arena.listops import NUMBER, SYMBOLS
 from projects.long_range_arena.pathfinder import DASHES, draw_curves, margin, pixels
-
-ATTENTIONS = [
-    *(dict(type='SOFTAttention', sampling='avg_pool', norm=norm) for norm in (False, True)),
-    *(
-        dict(type=f'{name}Attention')
-        for name in ('SimA', 'Softmax', 'Linformer', 'Performer', 'Nystromformer', 'Efficient', 'CosFormer', 'Gaussian')
-    ),
-]
 
 
 def evaluate(symbols):
@@ -67,16 +63,51 @@ def test_images_are_balanced(tmp_path):
     assert 0.1 < np.mean([one['gt_label'] for one in data]) < 0.9
 
 
-@pytest.mark.parametrize('attention', ATTENTIONS, ids=lambda cfg: '-'.join(map(str, cfg.values())))
-def test_padding_changes_nothing(attention):
+@pytest.mark.parametrize('name', __main__.ATTENTIONS)
+def test_padding_changes_nothing(name):
     """Also where whole windows of bottleneck tokens are padding."""
     init_default_scope('mmpretrain')
     torch.manual_seed(0)
-    model = SequenceClassifier(attention, 10, length=64, vocabulary=32).eval()
+    model = SequenceClassifier(__main__.ATTENTIONS[name], 10, length=64, vocabulary=32).eval()
     tokens = torch.randint(1, 16, (2, 64))
     alone = [model(tokens[:1, :9], [9]), model(tokens[1:], [64])]
     together = model(torch.where(torch.arange(64) < torch.tensor([[9], [64]]), tokens, 0), [9, 64])
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_every_attention_of_the_package_is_trained():
+    attentions = {
+        key for key, one in MODELS.module_dict.items() if issubclass(one, Attention) and not one.for_class_token
+    }
+    of_package = {key for key in attentions if MODELS.get(key).__module__.startswith('mmsoft.')}
+    assert of_package <= {one['type'] for one in __main__.ATTENTIONS.values()} <= attentions | {'NoAttention'}
+
+
+def test_batches_of_equal_lengths_have_every_sequence_once(tmp_path):
+    data = ListOps(count=60, lengths=(10, 20), split='train', folder=tmp_path)
+    batches = EqualLengths(DefaultSampler(data, shuffle=True, seed=0), 8)
+    drawn = list(batches)
+    assert sorted(index for batch in drawn for index in batch) == list(range(60)) and len(drawn) == len(batches)
+    assert all(len({len(data[index]['tokens']) for index in batch}) == 1 for batch in drawn)
+    assert max(map(len, drawn)) == 8
+
+
+def test_the_command_trains_once_and_prints_a_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = {'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'train_dataloader.batch_size': 4}
+    short.update({f'{kind}_dataloader.dataset.count': 20 for kind in ('train', 'val', 'test')})
+    score = __main__.run('none', 1, short)
+    assert 0 <= score <= 100
+    monkeypatch.setattr(__main__, 'train', None)
+    assert __main__.run('none', 1, short) == score
+    rows = __main__.table(dict(softmax=[40.0, 42.0], none=[score])).splitlines()
+    assert [cell.strip() for cell in rows[2].split('|')[1:-1]] == ['`softmax`', '2', '41.0 ± 1.4', '37.1']
+
+
+def test_the_page_has_the_table_of_the_results():
+    scores = json.loads((__main__.HERE / 'results.json').read_text())
+    assert set(scores) == set(__main__.ATTENTIONS)
+    assert __main__.table(scores) in (__main__.HERE / 'README.md').read_text()
 
 
 @pytest.mark.slow
