@@ -2,15 +2,13 @@
 
 from importlib import import_module
 
-from .utils.hosts import require_host
-
 __version__ = '0.2.0'
 
 # Imported when first asked for: `import mmsoft` loads neither torch nor an OpenMMLab library.
 _LAZY = dict(RescalePyramid='necks', AttentionShareHook='engine')
 _LAZY.update(dict.fromkeys(('SOFT', 'SimAXCiT', 'SimADeiT', 'SimACvT'), 'backbones'))
 
-__all__ = ['__version__', 'require_host', *_LAZY]
+__all__ = ['__version__', *_LAZY]
 
 
 def __getattr__(name: str):

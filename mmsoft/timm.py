@@ -10,19 +10,14 @@ from typing import Any, Callable, Optional, Union
 
 import torch
 from mmengine.model import initialize
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
+from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
 from mmsoft.utils import check_choice
-from mmsoft.utils.hosts import HostError
-
-try:
-    from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
-    from timm.models._features import feature_take_indices
-except ImportError as error:
-    raise HostError('mmsoft.timm needs timm, which is not installed: pip install "timm>=1.0".') from error
 
 __all__ = ['TimmModel']
 Indices = Optional[Union[int, Sequence[int]]]

@@ -17,12 +17,7 @@ TTA_MODELS = dict(
 
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
     """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
-    hook = cfg.get('default_hooks', {}).get('visualization')
-    if hook is None:
-        raise UsageError(
-            '--show and --show-dir need default_hooks.visualization in the config; inherit from the '
-            "library's default_runtime.py, which has it."
-        )
+    hook = cfg.default_hooks.visualization
     if show:
         hook.update(show=True, wait_time=wait_time)
     if cfg.default_scope == 'mmdet':

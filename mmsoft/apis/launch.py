@@ -17,7 +17,7 @@ from ..engine import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, without_pretrained
 from .evaluation import augment_test, draw_predictions, save_predictions
-from .preflight import check_classes, check_exists, check_pretrained, check_resumable, config_on_data, explained
+from .preflight import check_classes, check_resumable, config_on_data, explained
 
 Options = Optional[dict[str, Any]]
 
@@ -50,7 +50,7 @@ def train(
         UsageError: If files are missing, or if the config does not fit its data or cannot be built.
     """
     with explained(config):
-        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, *LOADERS[:2])
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
         if from_scratch:
             cfg = without_pretrained(cfg)
         if auto_scale_lr:
@@ -59,13 +59,11 @@ def train(
             cfg.auto_scale_lr.enable = True
         if amp:
             enable_amp(cfg)
-        check_pretrained(cfg)
         if resume == 'auto':
             resume = latest_checkpoint(cfg.work_dir)
             if resume is None:
                 print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', 'current')
         if resume:
-            check_exists(resume)
             cfg.load_from, cfg.resume = resume, True
         runner = build(cfg, 'train', 'val')
     runner.train()
@@ -105,8 +103,7 @@ def test(
         UsageError: If files are missing, or if the config does not fit its data or checkpoint or cannot be built.
     """
     with explained(config):
-        check_exists(checkpoint)
-        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data, 'test_dataloader')
+        cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
         cfg.load_from, cfg.resume = checkpoint, False
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
@@ -124,11 +121,9 @@ def test(
         return runner.test()
 
 
-def _prepare(
-    config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool, *loaders: str
-) -> Config:
-    """The config with all that training and testing have in common, and its data found."""
-    cfg = config_on_data(config, options, demo_data, *loaders)
+def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool) -> Config:
+    """The config with all that training and testing have in common."""
+    cfg = config_on_data(config, options, demo_data)
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':

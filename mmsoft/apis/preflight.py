@@ -1,4 +1,4 @@
-"""What is checked before training and testing: missing files, and parts of a config that do not fit each other."""
+"""Configs that cannot be run: what is wrong with one, in one sentence, before training or testing begins."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ..checkpoint import read_checkpoint
-from ..datasets.demo import on_shapes, retarget
+from ..datasets.demo import retarget
 from ..utils import UsageError
-from ..utils.config import datasets, dicts, is_pretrained, load_config, type_name
+from ..utils.config import LOADERS, datasets, dicts, load_config
 
-DOWNLOADING = ('CIFAR10', 'CIFAR100', 'MNIST', 'FashionMNIST')
-"""Data sets that the OpenMMLab libraries download."""
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')
 """Names of modules whose ``num_classes`` is the number of the data set's classes."""
 
@@ -30,87 +28,41 @@ def explained(config: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = f'{type(error).__name__}: {error}'
+        if isinstance(error, FileNotFoundError) and error.filename:
+            raise UsageError(
+                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
+                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
+            ) from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
         raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
 
 
-def _missing(path: str) -> bool:
-    return '://' not in path and not Path(path).exists()
-
-
-def files_of(dataset: dict[str, Any]) -> list[str]:
-    """What a data set reads: its annotation file and its folders, or else its root."""
-    split = dataset.get('split') if type_name(dataset).startswith('ImageNet') else ''
-    prefix = dataset.get('data_prefix') or split or ''
-    parts = [dataset.get('ann_file'), *(prefix.values() if isinstance(prefix, dict) else [prefix])]
-    root = dataset.get('data_root') or ''
-    return [str(Path(root, part)) for part in parts if part] or [root]
-
-
-def check_data(cfg: Config, *loaders: str) -> None:
-    """Raises UsageError if a file of the loaders' data sets is missing, or if evaluation compares with another one."""
-    for loader in loaders:
-        evaluator = loader.replace('dataloader', 'evaluator')
-        read = [
-            (key, dataset)
-            for key, dataset in datasets(cfg)
-            if key.startswith(loader) and type_name(dataset) not in DOWNLOADING
-        ]
-        compared = [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]
-        needed = [(f'{key}.data_root=DIR', path) for key, dataset in read for path in files_of(dataset) if path]
-        for option, path in needed + [(f'{evaluator}.ann_file=FILE', path) for path in compared]:
-            if _missing(path):
-                raise UsageError(
-                    f'{path} is missing: put it there, or a link to it, or point elsewhere with --cfg-options '
-                    f'{option}, or try a config of mmsoft on synthetic data with --demo-data.'
-                )
-        own = [files_of(dataset)[0] for _, dataset in read if dataset.get('ann_file')]
-        for path in compared:
-            if own and Path(path).resolve() not in [Path(one).resolve() for one in own]:
-                raise UsageError(
-                    f'{evaluator}.ann_file is {path}, and {loader} reads {", ".join(own)}: set both to one file.'
-                )
-
-
-def config_on_data(config: str, options: Optional[dict[str, Any]], demo_data: bool, *loaders: str) -> Config:
-    """Reads a config with settings of the user, on the synthetic shapes data set if asked, and finds the loaders' data.
+def config_on_data(config: str, options: Optional[dict[str, Any]], demo_data: bool) -> Config:
+    """Reads a config with settings of the user, on the synthetic shapes data set if asked.
 
     Raises:
-        UsageError: If files are missing, or the config does not fit the synthetic shapes data set.
+        UsageError: If the config does not fit the synthetic shapes data set, or if an evaluator compares with another
+            file than its data set reads.
     """
     cfg = load_config(config)
     options = options or {}
     if demo_data:
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
     cfg.merge_from_dict(options)
-    if not on_shapes(cfg):
-        check_data(cfg, *loaders)
+    for loader in LOADERS[1:]:
+        evaluator = loader.replace('dataloader', 'evaluator')
+        own = [
+            str(Path(dataset.get('data_root') or '', dataset['ann_file']))
+            for key, dataset in datasets(cfg)
+            if key.startswith(loader) and dataset.get('ann_file')
+        ]
+        for compared in [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]:
+            if own and Path(compared).resolve() not in [Path(one).resolve() for one in own]:
+                raise UsageError(
+                    f'{evaluator}.ann_file is {compared}, and {loader} reads {", ".join(own)}: set both to one file.'
+                )
     return cfg
-
-
-def check_pretrained(cfg: Config) -> None:
-    """Raises UsageError if weights that training starts from are missing."""
-    parts = list(dicts(cfg.model))
-    for path in [
-        cfg.get('load_from'),
-        *(part.get('pretrained') for part in parts),
-        *(part['checkpoint'] for part in parts if is_pretrained(part)),
-    ]:
-        if isinstance(path, str) and _missing(path):
-            raise UsageError(
-                f'The pretrained weights {path} are missing: put the file there (docs/pretrained_weights.md says where '
-                'weights are published), or train from random weights with --from-scratch.'
-            )
-
-
-def check_exists(checkpoint: str) -> None:
-    """Raises UsageError if there is no such file, before anything is built."""
-    if _missing(checkpoint):
-        raise UsageError(
-            f'There is no checkpoint {checkpoint}; training leaves them in its --work-dir, as epoch_N.pth or '
-            'iter_N.pth.'
-        )
 
 
 def check_resumable(checkpoint: str) -> None:

@@ -19,7 +19,6 @@ from mmsoft.utils.files import atomic_write
 
 from .images import BrokenImage
 from .label_maps import predict_labels
-from .preflight import check_exists
 
 
 class Task:
@@ -138,7 +137,6 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
 
     use_safe_loading()
-    check_exists(checkpoint)
     try:
         torch.empty(0, device=device or 'cpu')
     except (RuntimeError, AssertionError) as error:

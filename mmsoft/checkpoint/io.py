@@ -54,7 +54,10 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
     if not path.is_file():
-        raise CheckpointError(f'{filename} is not a file; check the path of the checkpoint.')
+        raise CheckpointError(
+            f'{filename} is not a file: training leaves checkpoints in its work directory, docs/pretrained_weights.md '
+            'says where weights are published, and tools/train.py --from-scratch does without.'
+        )
     if isinstance(map_location, (str, torch.device)):
         torch.empty(0, device=map_location)  # raises what is wrong with a device, and not with the file
     try:

@@ -4,14 +4,12 @@ import copy
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Callable
 
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 
 from . import UsageError
-from .hosts import require_host
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 EVALUATORS = ('val_evaluator', 'test_evaluator')
@@ -22,15 +20,8 @@ def load_config(path: str) -> Config:
     """Reads a config file: .py, .json, .yaml or .yml.
 
     Raises:
-        UsageError: If there is no such file, if it cannot be read as a config, or if the library whose models it
-            configures is not installed.
+        UsageError: If it cannot be read as a config, or is of another library than mmdet, mmseg and mmpretrain.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise UsageError(f'There is no config {path}; the configs are in the folder configs/.')
-    for scope in SCOPES:
-        if f'{scope}::' in file.read_text(errors='replace'):
-            require_host(scope, path)
     with suppress(PackageNotFoundError):
         version('onedl-mmsegmentation')  # a fork: mmengine would look for 'mmseg::…' in mmsegmentation
         MODULE2PACKAGE['mmseg'] = 'mmseg'
@@ -41,10 +32,10 @@ def load_config(path: str) -> Config:
             f'{path} cannot be read as a config ({type(error).__name__}: {error}); --traceback shows '
             'where it was raised.'
         ) from error
-    scope = cfg.get('default_scope')
-    if scope not in SCOPES:
-        raise UsageError(f'{path} has default_scope={scope!r}; set it to one of {", ".join(SCOPES)}.')
-    require_host(scope, path)
+    if cfg.get('default_scope') not in SCOPES:
+        raise UsageError(
+            f'{path} has default_scope={cfg.get("default_scope")!r}; set it to one of {", ".join(SCOPES)}.'
+        )
     return cfg
 
 

@@ -212,7 +212,7 @@ def test_the_file_says_what_it_takes(trained, tmp_path):
         (dict(out='model.pth'), 'must end with .onnx'),
         (dict(out='there.onnx'), 'there.onnx exists; add --force'),
         (dict(size=(8, 64)), '--size 8 64 is too small'),
-        (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
+        (dict(checkpoint='nowhere.pth'), 'nowhere.pth is not a file'),
         (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN cannot be exported'),
     ],
 )

@@ -172,8 +172,8 @@ def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_
     'options, message',
     [
         (dict(source='nowhere'), 'no image or folder'),
-        (dict(checkpoint='nowhere.pth'), 'no checkpoint'),
-        (dict(config='nowhere.py'), 'no config'),
+        (dict(checkpoint='nowhere.pth'), 'nowhere.pth is not a file'),
+        (dict(config='nowhere.py'), 'nowhere.py cannot be read as a config'),
         (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
         (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
     ],

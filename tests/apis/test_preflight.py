@@ -1,6 +1,7 @@
 """What is said when something is missing, before a model is built."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,24 +12,12 @@ from mmengine.config import Config
 from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
-from mmsoft.apis.preflight import check_classes, check_data, check_exists, check_pretrained, check_resumable, explained
+from mmsoft.apis.preflight import check_classes, check_resumable, config_on_data, explained
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
-TRAINING = ('train_dataloader', 'val_dataloader')
 NO_HEADS = torch.nn.Identity()
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def load(name, text=''):
-        (tmp_path / 'config.py').write_text(f"_base_ = '{name}'\n{text}")
-        return load_config('config.py')
-
-    return load
 
 
 def sentence(function, *args):
@@ -39,116 +28,33 @@ def sentence(function, *args):
     return text
 
 
-@pytest.mark.parametrize(
-    'name, files',
-    [
-        (
-            RETINANET,
-            [
-                'data/coco/annotations/instances_train2017.json',
-                'data/coco/train2017/',
-                'data/coco/annotations/instances_val2017.json',
-                'data/coco/val2017/',
-            ],
-        ),
-        ('mmdet::mask_rcnn/mask-rcnn_r50_fpn_ms-poly-3x_coco.py', ['data/coco/annotations/instances_train2017.json']),
-        (
-            'mmseg::fcn/fcn_r50-d8_4xb4-80k_ade20k-512x512.py',
-            [
-                f'data/ade/ADEChallengeData2016/{kind}/{split}/'
-                for split in ('training', 'validation')
-                for kind in ('images', 'annotations')
-            ],
-        ),
-        ('mmpretrain::resnet/resnet18_8xb32_in1k.py', ['data/imagenet/train/', 'data/imagenet/val/']),
-    ],
-    ids=['coco', 'repeated', 'ade20k', 'imagenet'],
-)
-def test_data_is_asked_for_file_by_file(load, tmp_path, name, files):
-    cfg = load(name)
-    for file in files:
-        text = sentence(check_data, cfg, *TRAINING)
-        assert text.startswith(f'{file.rstrip("/")} is missing') and '--demo-data' in text
-        path = tmp_path / file
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.mkdir() if file.endswith('/') else path.touch()
-    if len(files) > 1:
-        check_data(cfg, *TRAINING)
-
-
-def test_data_that_the_host_downloads_is_not_asked_for(load):
-    check_data(load('mmpretrain::resnet/resnet18_8xb16_cifar10.py'), *TRAINING)
-
-
-def test_a_split_is_a_folder_of_imagenet_only(load, tmp_path):
-    (tmp_path / 'data/CUB_200_2011').mkdir(parents=True)
-    check_data(load('mmpretrain::resnet/resnet50_8xb8_cub.py'), *TRAINING)
-
-
-@pytest.mark.parametrize('name', [RETINANET, 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_ms-poly-3x_coco.py'])
-def test_the_advice_to_point_elsewhere_works(load, tmp_path, name):
-    cfg = load(name)
-    elsewhere = tmp_path / 'elsewhere'
-    for folder in ('annotations', 'train2017', 'val2017'):
-        (elsewhere / folder).mkdir(parents=True)
-    for split in ('train', 'val'):
-        (elsewhere / f'annotations/instances_{split}2017.json').touch()
-    for _ in range(3):  # to train on, to evaluate on, and what the evaluation compares with
-        text = sentence(check_data, cfg, *TRAINING)
-        key, place = text.split('--cfg-options ')[1].split(',')[0].split('=')
-        place = elsewhere / ('annotations/instances_val2017.json' if place == 'FILE' else '')
-        cfg.merge_from_dict({key: str(place)})
-    check_data(cfg, *TRAINING)
-
-
-def test_evaluation_compares_with_the_annotations_of_its_data(load, tmp_path):
+def test_evaluation_compares_with_the_annotations_of_its_data(tmp_path, monkeypatch):
     """Otherwise mmdet trains, and its evaluation ends with an IndexError."""
-    cfg = load(RETINANET, "val_evaluator = dict(ann_file='data/coco/annotations/instances_train2017.json')")
-    for folder in ('annotations', 'train2017', 'val2017'):
-        (tmp_path / 'data/coco' / folder).mkdir(parents=True)
-    for split in ('train', 'val'):
-        (tmp_path / f'data/coco/annotations/instances_{split}2017.json').touch()
-    text = sentence(check_data, cfg, *TRAINING)
+    monkeypatch.chdir(tmp_path)
+    Path('config.py').write_text(
+        f"_base_ = '{RETINANET}'\nval_evaluator = dict(ann_file='data/coco/annotations/instances_train2017.json')"
+    )
+    text = sentence(config_on_data, 'config.py', None, False)
     assert 'val_evaluator.ann_file is data/coco/annotations/instances_train2017.json' in text
-    cfg.val_evaluator.ann_file = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
-    check_data(cfg, *TRAINING)
+    same = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
+    assert config_on_data('config.py', {'val_evaluator.ann_file': same}, False).val_evaluator.ann_file == same
 
 
-def test_annotations_of_the_evaluation(load, tmp_path):
-    cfg = load(RETINANET, "val_evaluator = dict(ann_file='other.json')")
-    for folder in ('annotations', 'train2017', 'val2017'):
-        (tmp_path / 'data/coco' / folder).mkdir(parents=True)
-    for split in ('train', 'val'):
-        (tmp_path / f'data/coco/annotations/instances_{split}2017.json').touch()
-    assert '--cfg-options val_evaluator.ann_file=FILE' in sentence(check_data, cfg, *TRAINING)
+def test_a_missing_file_is_one_sentence():
+    with pytest.raises(UsageError, match=r'^nowhere/x.json is missing: .*--demo-data\.$'), explained('x.py'):
+        Path('nowhere/x.json').read_text()
 
 
-def test_pretrained_weights(load, tmp_path):
-    pretrained = "dict(type='Pretrained', checkpoint='weights/some.pth')"
-    cfg = load(RETINANET, f"model = dict(backbone=dict(_delete_=True, type='mmsoft.SOFT', init_cfg={pretrained}))")
-    text = sentence(check_pretrained, cfg)
-    assert 'weights/some.pth' in text and 'docs/pretrained_weights.md' in text and '--from-scratch' in text
-    (tmp_path / 'weights').mkdir()
-    (tmp_path / 'weights/some.pth').touch()
-    check_pretrained(cfg)
-
-
-def test_the_class_of_mmengine_s_initializer_is_seen_too(load):
-    cfg = load(RETINANET)
-    cfg.model.backbone.init_cfg = dict(type=PretrainedInit, checkpoint='weights/some.pth')
-    assert 'weights/some.pth' in sentence(check_pretrained, cfg)
+def test_the_class_of_mmengine_s_initializer_is_seen_too():
+    init_cfg = dict(type=PretrainedInit, checkpoint='weights/some.pth')
+    cfg = Config(dict(model=dict(backbone=dict(type='ResNet', init_cfg=init_cfg))))
     assert without_pretrained(cfg).model.backbone.init_cfg is None
-    check_pretrained(without_pretrained(cfg))
-
-
-def test_weights_from_the_net_are_left_to_the_host(load):
-    check_pretrained(load(RETINANET))
 
 
 @pytest.mark.parametrize(
     'name, content, says',
     [
-        ('absent.py', None, 'no config'),
+        ('absent.py', None, 'absent.py cannot be read as a config (FileNotFoundError'),
         ('notes.txt', 'hello', 'cannot be read'),
         ('broken.py', 'model = dict(', 'cannot be read'),
         ('undefined.py', 'model = dict(type=Nowhere)', 'Nowhere'),
@@ -162,12 +68,6 @@ def test_configs_that_cannot_be_read(tmp_path, name, content, says):
     if content:
         path.write_text(content)
     assert says in sentence(load_config, str(path))
-
-
-def test_a_checkpoint_that_is_missing(tmp_path):
-    assert 'x.pth' in sentence(check_exists, str(tmp_path / 'x.pth'))
-    (tmp_path / 'x.pth').touch()
-    check_exists(str(tmp_path / 'x.pth'))
 
 
 # Data sets as an OpenMMLab library has built them.
