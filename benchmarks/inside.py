@@ -1,4 +1,4 @@
-"""What SOFT's attentions compute, seen by forward hooks."""
+"""What SOFT's attentions invert, seen by forward hooks."""
 
 import re
 from contextlib import ExitStack
@@ -14,31 +14,22 @@ from mmsoft.utils import UsageError
 
 
 class Bottleneck(NamedTuple):
-    """What a block of SOFT computes for the first image of a batch.
+    """What a block of SOFT inverts for the first image of a batch.
 
     Attributes:
         stage: The block's stage, from 1.
-        queries: Of the map, shape (h, d, H, W).
-        tokens: Bottleneck tokens, shape (h, m, d).
         matrix: A, which is inverted, with SOFT's ridge, shape (h, m, m).
         alpha: Scale of the iteration's starting value, shape (h, 1).
     """
 
     stage: int
-    queries: Tensor
-    tokens: Tensor
     matrix: Tensor
     alpha: Tensor
-
-    def kernel(self) -> Tensor:
-        """P, each bottleneck token's kernel with the queries, shape (h, m, H, W)."""
-        queries = self.queries.flatten(2).mT.contiguous()
-        return gaussian_kernel(self.tokens, queries).unflatten(2, self.queries.shape[2:])
 
 
 @torch.no_grad()
 def bottlenecks(network: nn.Module, images: Tensor) -> list[Bottleneck]:
-    """What all blocks of SOFT compute in one forward pass, in the order of the network.
+    """What all blocks of SOFT invert in one forward pass, in the order of the network.
 
     Raises:
         UsageError: If the network has none.
@@ -58,7 +49,7 @@ def bottlenecks(network: nn.Module, images: Tensor) -> list[Bottleneck]:
                         matrix = gaussian_kernel(tokens, ridge=RIDGE)
                         alpha = soft_alpha(matrix, RIDGE)
                     alpha = alpha.expand(1, len(matrix[0]), 1, 1)[0, ..., 0]
-                    found.append(Bottleneck(stage, args[0][: attention.num_heads], tokens[0], matrix[0], alpha))
+                    found.append(Bottleneck(stage, matrix[0], alpha))
 
                 hooks.callback(attention.bottleneck.register_forward_hook(keep).remove)
         network(images)

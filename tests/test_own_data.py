@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from mmengine.config import Config
+from trainings import forget_runs
 
 from mmsoft.apis import train
 from mmsoft.utils.config import datasets, dicts
@@ -64,7 +65,7 @@ def edited(folder, classes):
 def test_the_template_leaves_nothing_of_the_base_data(tmp_path, classes):
     path = edited(tmp_path, classes)
     cfg = Config.fromfile(path)
-    for _, dataset in datasets(cfg):
+    for dataset in datasets(cfg):
         assert dataset.data_root == f'{tmp_path}/animals/' and tuple(dataset.metainfo.classes) == classes
     for name in ('val_evaluator', 'test_evaluator'):
         assert cfg[name].ann_file == f'{tmp_path}/animals/check.json'
@@ -79,6 +80,7 @@ def test_the_template_leaves_nothing_of_the_base_data(tmp_path, classes):
 
 
 def test_the_template_trains(tmp_path):
+    forget_runs()
     classes = ('hen', 'fox', 'owl')
     write_data(tmp_path / 'animals', classes)
     small = dict(embed_dims=[32, 64, 96, 128], num_heads=[1, 2, 3, 4], depths=[1] * 4)

@@ -93,7 +93,7 @@ def recipe(cfg):
     """What recipes.yml says of a config, read off the config."""
     optimizer, backbone, loader = cfg.optim_wrapper.optimizer, cfg.model.backbone, cfg.train_dataloader
     paramwise = cfg.optim_wrapper.get('paramwise_cfg', {})
-    trained, tested = (dict(datasets(cfg)).popitem()[1] for cfg in (Config(dict(train_dataloader=loader)), cfg))
+    trained, tested = ([*datasets(cfg, f'{split}_dataloader')][-1] for split in ('train', 'test'))
     assert tuple(optimizer.get('betas', (0.9, 0.999))) == (0.9, 0.999)
     assert cfg.auto_scale_lr.base_batch_size % loader.batch_size == 0
     assert cfg.test_dataloader.dataset.pipeline == cfg.val_dataloader.dataset.pipeline

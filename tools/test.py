@@ -17,8 +17,8 @@ def main() -> None:
     add(
         '--tta',
         action='store_true',
-        help='merge predictions over several versions of each image (test-time '
-        'augmentation): the tta_pipeline of the config, or a horizontal flip',
+        help='merge predictions over several versions of each image (test-time augmentation), by tta_model and '
+        'tta_pipeline of the config',
     )
     add(
         '--without-attention',

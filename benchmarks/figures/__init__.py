@@ -10,10 +10,10 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
 from ..common import write_table
-from . import heat_maps, memory, newton, spectral_norms
+from . import memory, newton, spectral_norms
 from .inputs import NETWORKS, Inputs
 
-FIGURES: dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms, heat_maps=heat_maps)
+FIGURES: dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms)
 """By name, modules with ``TITLE``, ``measure(inputs)``, a DataFrame, and ``draw(table, inputs)``, a Figure of it."""
 
 
@@ -23,7 +23,7 @@ def make_figures(names: Sequence[str], out_dir: Path, inputs: Inputs = Inputs())
     Args:
         names (Sequence[str]): Keys of :data:`FIGURES`; empty for all.
         out_dir (Path): Folder, which is made if necessary.
-        inputs (Inputs): Images and networks.
+        inputs (Inputs): Networks.
 
     Raises:
         UsageError: If there is no such figure or network, or if a figure cannot be made of the inputs.
@@ -48,7 +48,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(description='Draws figures of the papers again, each beside its table.')
     add = parser.add_argument
     add('names', nargs='*', metavar='FIGURE', help=f'from {", ".join(FIGURES)} (default: all)')
-    add('--images', type=Path, metavar='FOLDER', help='images to look at (default: scenes of the synthetic shapes)')
     add(
         '--network',
         nargs=3,
@@ -64,5 +63,4 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         help='figures in it are replaced (default: %(default)s)',
     )
     given = parser.parse_args(arguments)
-    inputs = Inputs(given.images, {name: tuple(files) for name, *files in given.network})
-    make_figures(given.names, given.out_dir, inputs)
+    make_figures(given.names, given.out_dir, Inputs({name: tuple(files) for name, *files in given.network}))

@@ -1,12 +1,9 @@
 """What figures have in common: images, networks with their weights, colours and panels."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
-import PIL.Image
-import PIL.ImageOps
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,38 +27,10 @@ NETWORKS = {
 """Backbones that figures look into, with random weights unless others are given."""
 
 
-class Image(NamedTuple):
-    """A square image: its name, RGB pixels (S, S, 3) of uint8, and column and row, from 0 to 1, of what to look at."""
-
-    name: str
-    pixels: np.ndarray
-    focus: tuple[float, float] = (0.5, 0.5)
-
-    def tensor(self) -> Tensor:
-        """Normalised, as the networks take it: (1, 3, S, S)."""
-        pixels = torch.from_numpy(self.pixels.copy()).float()
-        return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1)[None]
-
-
 class Inputs(NamedTuple):
-    """What figures are made of.
+    """What figures are made of: by keys of :data:`NETWORKS`, a config and a checkpoint of it."""
 
-    Attributes:
-        folder: Of images; None for generated scenes.
-        networks: By keys of :data:`NETWORKS`, a config and a checkpoint of it.
-    """
-
-    folder: Optional[Path] = None
     networks: dict[str, tuple[str, str]] = {}
-
-    def images(self, side: int, count: int) -> list[Image]:
-        """At most so many images of ``side`` rows and columns: the middle of files, or whole scenes."""
-        if self.folder is None:
-            return [_scene(index, side) for index in range(count)]
-        paths = sorted(path for path in self.folder.glob('*') if path.suffix.lower() in ('.jpg', '.jpeg', '.png'))
-        if not paths:
-            raise UsageError(f'{self.folder} holds no images; give a folder of .jpg or .png files.')
-        return [_read(path, side) for path in paths[:count]]
 
     def network(self, name: str) -> nn.Module:
         """A network in evaluation mode."""
@@ -84,23 +53,11 @@ class Inputs(NamedTuple):
         return f'random weights: {", ".join(random)}' if random else 'trained weights'
 
 
-def _scene(index: int, side: int) -> Image:
-    """A generated scene, whose focus is its largest object, or its middle if it has none."""
-    scene = draw_scene(np.random.default_rng(index), side, side)
-    masks = (one.mask for one in scene.instances if not one.crowd)
-    largest = max(masks, key=np.sum, default=np.ones((side, side), bool))
-    rows, columns = np.nonzero(largest)
-    nearest = np.hypot(rows - rows.mean(), columns - columns.mean()).argmin()
-    focus = ((columns[nearest] + 0.5) / side, (rows[nearest] + 0.5) / side)
-    return Image(f'scene {index}', scene.image[..., ::-1], focus)
-
-
-def _read(path: Path, side: int) -> Image:
-    try:
-        with PIL.Image.open(path) as image:
-            return Image(path.name, np.asarray(PIL.ImageOps.fit(image.convert('RGB'), (side, side))))
-    except OSError as error:
-        raise UsageError(f'{path} is not an image that can be read; move it away.') from error
+def scenes(side: int, count: int) -> list[Tensor]:
+    """Synthetic scenes of ``side`` rows and columns, normalised as the networks take them: (1, 3, side, side)."""
+    drawn = (draw_scene(np.random.default_rng(index), side, side).image[..., ::-1] for index in range(count))
+    images = (torch.from_numpy(image.copy()).float() for image in drawn)
+    return [((image - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1)[None] for image in images]
 
 
 def new_figure(

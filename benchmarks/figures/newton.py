@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..inside import bottlenecks
-from .inputs import BLUE, GREEN, RED, Inputs, new_figure, plain
+from .inputs import BLUE, GREEN, RED, Inputs, new_figure, plain, scenes
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
 NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
@@ -44,8 +44,8 @@ def measure(inputs: Inputs) -> pd.DataFrame:
     rows = []
     for name in NETWORKS:
         network = inputs.network(name).double()
-        for image in inputs.images(SIDE, IMAGES):
-            for seen in bottlenecks(network, image.tensor().double()):
+        for image in scenes(SIDE, IMAGES):
+            for seen in bottlenecks(network, image.double()):
                 for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(seen.matrix), seen.alpha)):
                     rows += [
                         dict(network=name, stage=seen.stage, measure=kind, step=step, value=value)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..inside import bottlenecks
-from .inputs import BLUE, ORANGE, Inputs, new_figure, plain
+from .inputs import BLUE, ORANGE, Inputs, new_figure, plain, scenes
 
 TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 3'
 NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
@@ -52,10 +52,10 @@ def measure(inputs: Inputs) -> pd.DataFrame:
     """Norms ``value`` of each image and head by ``m``, ``inverse`` and ``kind``."""
     network, rows = inputs.network(NETWORK).double(), []
     for side in SIDES:
-        for image in inputs.images(side, IMAGES):
-            last = [one for one in bottlenecks(network, image.tensor().double()) if one.stage == STAGE][-1]
+        for number, image in enumerate(scenes(side, IMAGES)):
+            last = [one for one in bottlenecks(network, image.double()) if one.stage == STAGE][-1]
             rows += [
-                dict(m=last.matrix.size(-1), image=image.name, index=head, inverse=inverse, kind=kind, value=value)
+                dict(m=last.matrix.size(-1), image=number, index=head, inverse=inverse, kind=kind, value=value)
                 for inverse, kinds in norms(last.matrix, last.alpha).items()
                 for kind, values in kinds.items()
                 for head, value in enumerate(values.tolist())

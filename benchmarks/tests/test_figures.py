@@ -7,7 +7,7 @@ import torch
 from mmengine.registry import MODELS
 from PIL import Image
 
-from benchmarks.figures import FIGURES, heat_maps, inputs, main, make_figures, memory, newton, spectral_norms
+from benchmarks.figures import FIGURES, inputs, main, make_figures, memory, newton, spectral_norms
 from benchmarks.figures.inputs import Inputs
 from benchmarks.figures.spectral_norms import norms
 from mmsoft.ops import newton_inverse
@@ -70,7 +70,6 @@ def drawn(tmp_path_factory):
             memory: dict(RATIOS=(2, 3, 4), DEPTH=1),
             newton: dict(SIDE=64, IMAGES=1),
             spectral_norms: dict(SIDES=(64, 96), IMAGES=1),
-            heat_maps: dict(SIDE=64),
         }.items():
             for name, value in settings.items():
                 patch.setattr(module, name, value)
@@ -87,13 +86,6 @@ def test_every_figure_is_an_image_and_its_table(drawn, name):
     assert len(table) and table.select_dtypes('number').abs().to_numpy().max() < np.inf
 
 
-def test_images_of_a_folder(tmp_path):
-    Image.fromarray(np.random.randint(0, 256, (60, 90, 3), np.uint8)).save(tmp_path / 'a.png')
-    (image,) = Inputs(folder=tmp_path).images(32, 8)
-    assert image.name == 'a.png' and image.tensor().shape == (1, 3, 32, 32) and image.pixels.dtype == np.uint8
-    assert image.focus == (0.5, 0.5)
-
-
 def trained(tmp_path, name='soft', model=SOFT):
     config = tmp_path / f'{name}.py'
     config.write_text(f'default_scope = "mmpretrain"\nmodel = {model and dict(backbone=model)!r}\n')
@@ -101,18 +93,11 @@ def trained(tmp_path, name='soft', model=SOFT):
     return {name: (str(config), str(tmp_path / 'broken.pth'))}
 
 
-def no_image(folder):
-    (folder / 'a.png').write_bytes(b'no image')
-    return dict(inputs=Inputs(folder=folder))
-
-
 @pytest.mark.parametrize(
     'given, fault',
     [
         (lambda folder: dict(names=['mona_lisa']), 'no figure mona_lisa; choose from memory'),
         (lambda folder: dict(inputs=Inputs(networks=dict(gpt=('', '')))), 'no network gpt; choose from soft'),
-        (lambda folder: dict(inputs=Inputs(folder=folder)), 'holds no images'),
-        (no_image, 'a.png is not an image that can be read'),
         (lambda folder: dict(inputs=Inputs(networks=trained(folder))), 'broken.pth'),
         (lambda folder: dict(inputs=Inputs(networks=trained(folder, model=None))), 'no model with a backbone'),
     ],
@@ -125,7 +110,7 @@ def test_bad_input_gets_a_sentence(tmp_path, given, fault):
     assert '\n' not in str(error.value) and not (tmp_path / 'out').exists()
 
 
-@pytest.mark.parametrize('figure', ['newton', 'spectral_norms', 'heat_maps'])
+@pytest.mark.parametrize('figure', ['newton', 'spectral_norms'])
 def test_a_network_that_does_not_fit_gets_a_sentence(tmp_path, figure):
     model = dict(SOFT, attention=dict(type='CosFormerAttention'))
     checkpoint = tmp_path / 'weights.pth'

@@ -29,13 +29,15 @@ class OnTokens(torch.nn.Module):
 @pytest.mark.parametrize('norm', [False, True])
 @torch.no_grad()
 def test_what_is_seen_makes_the_product(norm, extra):
-    """P and A from the hooks, multiplied as the papers write it, give what SOFT computes."""
+    """A from the hooks, multiplied as the papers write it, gives what SOFT computes."""
     torch.manual_seed(0)
     attention = build_attention(dict(type='SOFTAttention', norm=norm, newton_iterations=60), SITE).double().eval()
     x = torch.randn(2, extra + N, 32).double()
     (seen,) = bottlenecks(OnTokens(attention), x)
-    assert seen.stage == 0 and seen.kernel().shape == (2, 12, *HW) and seen.alpha.shape == (2, 1)
-    p, row_sums = seen.kernel().flatten(2), seen.matrix.sum(-1)
+    assert seen.stage == 0 and seen.matrix.shape == (2, 12, 12) and seen.alpha.shape == (2, 1)
+    queries = (attention.query(x[:1, extra:]) * attention.scale).unflatten(2, (2, 16)).transpose(1, 2)
+    tokens = attention.bottleneck(queries[0].mT.unflatten(2, HW))
+    p, row_sums = torch.exp(-(tokens.unsqueeze(2) - queries[0].unsqueeze(1)).square().sum(-1) / 2), seen.matrix.sum(-1)
     scale = torch.diag_embed(row_sums**-0.5) if norm else torch.eye(12).double()
     matrix = p.mT @ scale @ torch.linalg.inv(seen.matrix) @ scale @ p
     v = attention.value(x[:1, extra:])
@@ -43,10 +45,6 @@ def test_what_is_seen_makes_the_product(norm, extra):
     if not extra:
         local = attention._convolve(v, HW)[0]
         torch.testing.assert_close(attention.proj(product + local), attention(x, HW)[0], rtol=1e-5, atol=1e-8)
-    torch.testing.assert_close(
-        seen.queries.flatten(2).mT,
-        (attention.query(x[0, extra:]) * attention.scale).unflatten(1, (2, 16)).transpose(0, 1),
-    )
 
 
 def test_stages():

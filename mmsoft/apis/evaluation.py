@@ -1,18 +1,11 @@
 """What can be asked of a test besides its score, in the words of each OpenMMLab library."""
 
-from typing import Any, Optional
+from typing import Optional
 
 from mmengine.config import Config, ConfigDict
 
 from ..utils import UsageError
 from ..utils.config import datasets
-
-TTA_MODELS = dict(
-    mmdet=dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)),
-    mmseg=dict(type='SegTTAModel'),
-    mmpretrain=dict(type='AverageClsScoreTTA'),
-)
-"""For configs that bring no ``tta_model`` of their own."""
 
 
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
@@ -32,22 +25,14 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
 def augment_test(cfg: Config) -> None:
     """Changes a config so that the test merges predictions over several versions of an image.
 
-    Takes the config's ``tta_model`` and ``tta_pipeline``, or else the library's usual model and a horizontal flip.
+    Raises:
+        UsageError: If the config does not say how.
     """
-    wrapper = cfg.get('tta_model') or TTA_MODELS[cfg.default_scope]
-    cfg.model = ConfigDict(dict(wrapper, module=cfg.model))
-    for key, dataset in datasets(cfg):
-        if key.startswith('test_dataloader'):
-            dataset['pipeline'] = cfg.get('tta_pipeline') or _flipped(dataset['pipeline'])
-
-
-def _flipped(pipeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A test pipeline that ends in two versions of the image: as it is, and mirrored."""
-    *before, pack = pipeline
-    if 'meta_keys' in pack:
-        pack = dict(pack, meta_keys=(*pack['meta_keys'], 'flip', 'flip_direction'))
-    flips = [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)]
-    return [*before, dict(type='TestTimeAug', transforms=[flips, [pack]])]
+    if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
+        raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's own.")
+    cfg.model = ConfigDict(dict(cfg.tta_model, module=cfg.model))
+    for dataset in datasets(cfg, 'test_dataloader'):
+        dataset['pipeline'] = cfg.tta_pipeline
 
 
 def save_predictions(cfg: Config, out: str) -> None:

@@ -1,4 +1,4 @@
-"""Configs that cannot be run: what is wrong with one, in one sentence, before training or testing begins."""
+"""Error messages for configs that cannot be run, before training or testing begins."""
 
 import json
 from collections.abc import Iterator
@@ -52,11 +52,8 @@ def config_on_data(config: str, options: Optional[dict[str, Any]], demo_data: bo
     cfg.merge_from_dict(options)
     for loader in LOADERS[1:]:
         evaluator = loader.replace('dataloader', 'evaluator')
-        own = [
-            str(Path(dataset.get('data_root') or '', dataset['ann_file']))
-            for key, dataset in datasets(cfg)
-            if key.startswith(loader) and dataset.get('ann_file')
-        ]
+        read = [one for one in datasets(cfg, loader) if one.get('ann_file')]
+        own = [str(Path(one.get('data_root') or '', one['ann_file'])) for one in read]
         for compared in [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]:
             if own and Path(compared).resolve() not in [Path(one).resolve() for one in own]:
                 raise UsageError(

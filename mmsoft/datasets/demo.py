@@ -18,7 +18,7 @@ BATCH_SIZE = dict(mmdet=4, mmseg=4, mmpretrain=8)
 
 def on_shapes(cfg: Config) -> bool:
     """Whether the config was written for the synthetic shapes data set: all its data is in ``data/shapes``."""
-    roots = {Path(dataset.get('data_root') or '') for _, dataset in datasets(cfg)}
+    roots = {Path(dataset.get('data_root') or '') for dataset in datasets(cfg)}
     return roots == {Path(DEFAULT_ROOT)}
 
 
@@ -42,7 +42,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     if on_shapes(cfg):
         return cfg
     cfg, scope = without_pretrained(cfg), cfg.default_scope
-    others = {type_name(dataset) for _, dataset in datasets(cfg)} - {DATA[scope]}
+    others = {type_name(dataset) for dataset in datasets(cfg)} - {DATA[scope]}
     if others:
         raise UsageError(
             '--demo-data is for configs on COCO, ADE20K and ImageNet, as those in configs/; this one is '

@@ -64,17 +64,14 @@ def dicts(node: Any) -> Iterator[dict[str, Any]]:
             yield from dicts(value)
 
 
-def datasets(cfg: Config) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The data sets of all loaders, without what wraps them, by the keys under which ``--cfg-options`` reaches them."""
-    nodes = [(f'{loader}.dataset', cfg[loader]['dataset']) for loader in LOADERS if cfg.get(loader)]
-    while nodes:
-        key, node = nodes.pop(0)
-        inner = {f'{key}.datasets.{index}': one for index, one in enumerate(node.get('datasets', ()))}
-        if 'dataset' in node:
-            inner[f'{key}.dataset'] = node['dataset']
-        nodes = [*inner.items(), *nodes]
+def datasets(cfg: Config, *loaders: str) -> Iterator[dict[str, Any]]:
+    """The data sets of these loaders, or of all, without what wraps them."""
+    nodes = [cfg[loader]['dataset'] for loader in loaders or LOADERS if cfg.get(loader)]
+    for node in nodes:
+        inner = [*node.get('datasets', ()), *([node['dataset']] if 'dataset' in node else [])]
         if not inner:
-            yield key, node
+            yield node
+        nodes += inner
 
 
 def is_pretrained(init_cfg: Any) -> bool:

@@ -136,7 +136,7 @@ def test_other_data_are_not_replaced(load, name, data):
 def test_a_config_for_the_shapes_stays_as_it_is(load):
     cfg = load('retinanet_soft_small_1x')
     assert not on_shapes(cfg)
-    for _, dataset in datasets(cfg):
+    for dataset in datasets(cfg):
         dataset.data_root = 'data/shapes/'
     assert on_shapes(cfg) and retarget(cfg) is cfg
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.logging import MMLogger
 from mmengine.visualization import Visualizer
 
 from mmsoft.apis import cli, launch
@@ -177,6 +178,10 @@ class TestHosts:
     @pytest.mark.parametrize('tta', [False, True], ids=['plain', 'tta'])
     def test_scores_and_predictions(self, trained, tmp_path, tta):
         name, checkpoint = trained
+        if tta and name != 'segmenter':  # whose base says how
+            with pytest.raises(UsageError, match='--tta needs tta_model and tta_pipeline'):
+                launch.test(f'{name}.py', checkpoint, tta=True, demo_data=True)
+            return
         metrics = launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'out.pkl'), tta=tta, demo_data=True)
         key = dict(detector='coco/bbox_mAP', segmenter='mIoU', classifier='accuracy/top1')[name]
         assert 0 <= metrics[key] <= 100
@@ -212,7 +217,8 @@ class TestComplaints:
         ],
         ids=['data', 'config', 'checkpoint'],
     )
-    def test_one_sentence_soon(self, arguments, says, monkeypatch, capfd):
+    def test_one_sentence(self, arguments, says, monkeypatch, capfd):
+        MMLogger._instance_dict.clear()  # their streams are closed
         monkeypatch.setattr(sys, 'argv', ['train.py', *arguments])
         with pytest.raises(SystemExit) as end:
             runpy.run_path(str(ROOT / 'tools/train.py'), run_name='__main__')
