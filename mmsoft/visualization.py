@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple, Union
 
@@ -18,21 +17,31 @@ from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils.files import atomic_write
 
 
-def contact_sheet(
-    rows: Sequence[Sequence[np.ndarray]], captions: Sequence[str], path: Union[str, Path], width: float = 4.0
-) -> Path:
-    """Writes a grid of RGB images (H, W, 3) as one PNG; an earlier file is replaced once the new one is complete.
+class Panel(NamedTuple):
+    """An RGB image (H, W, 3), its caption, and places to mark, as parts of its height and width."""
 
-    ``captions`` are of the images row by row, or of the first ones only. Columns are ``width`` inches of 100 pixels.
+    image: np.ndarray
+    caption: str = ''
+    places: Sequence[tuple[float, float]] = ()
+
+
+def contact_sheet(rows: Sequence[Sequence[Panel]], path: Union[str, Path], width: float = 4.0) -> Path:
+    """Writes a grid of images as one PNG; an earlier file is replaced once the new one is complete.
+
+    Columns are ``width`` inches of 100 pixels; there are as many as the first row has images.
     """
-    heights = [max(image.shape[0] / image.shape[1] for image in row) for row in rows]
+    heights = [max(panel.image.shape[0] / panel.image.shape[1] for panel in row) for row in rows]
     size = width * len(rows[0]), width * sum(heights) + 0.4 * len(rows)
     figure = Figure(figsize=size, dpi=100, layout='compressed')
     axes = figure.subplots(len(rows), len(rows[0]), squeeze=False, gridspec_kw=dict(height_ratios=heights))
-    for axis, image, caption in zip_longest(axes.flat, chain(*rows), captions, fillvalue=''):
-        axis.imshow(image, interpolation='antialiased')
-        axis.set_title(caption, fontsize=3 * width)
+    for axis in axes.flat:
         axis.axis('off')
+    for axis, panel in ((axis, panel) for line, row in zip(axes, rows) for axis, panel in zip(line, row)):
+        axis.imshow(panel.image, interpolation='antialiased')
+        axis.set_title(panel.caption, fontsize=3 * width)
+        for y, x in panel.places:
+            for colour, thickness in (('black', 3), ('white', 1)):
+                axis.plot(x * panel.image.shape[1], y * panel.image.shape[0], '+', c=colour, ms=12, mew=thickness)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -15,8 +15,7 @@ from ..datasets.demo import on_shapes
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, without_pretrained
-from .evaluation import augment_test, draw_predictions, save_predictions
+from ..utils.config import LOADERS, datasets, without_pretrained
 from .preflight import check_classes, check_resumable, config_on_data, explained
 
 Options = Optional[dict[str, Any]]
@@ -165,3 +164,42 @@ def build(cfg: Config, *loops: str) -> Runner:
             check_resumable(cfg.load_from)
         check_model(runner.model, cfg.load_from, whole=cfg.get('resume') or loops == ('test',))
     return runner
+
+
+def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
+    """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
+    hook = cfg.default_hooks.visualization
+    if show:
+        hook.update(show=True, wait_time=wait_time)
+    if cfg.default_scope == 'mmdet':
+        hook.update(draw=True, test_out_dir=show_dir)
+    elif cfg.default_scope == 'mmseg':
+        hook.update(draw=True, interval=1)
+        cfg.visualizer.save_dir = show_dir
+    else:
+        hook.update(enable=True, interval=1, out_dir=show_dir)
+
+
+def augment_test(cfg: Config) -> None:
+    """Changes a config so that the test merges predictions over several versions of an image.
+
+    Raises:
+        UsageError: If the config does not say how.
+    """
+    if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
+        raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's own.")
+    cfg.model = ConfigDict(dict(cfg.tta_model, module=cfg.model))
+    for dataset in datasets(cfg, 'test_dataloader'):
+        dataset['pipeline'] = cfg.tta_pipeline
+
+
+def save_predictions(cfg: Config, out: str) -> None:
+    """Changes a config so that the test saves predictions: to a .pkl file, or label maps to a folder."""
+    evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
+    if out.endswith(('.pkl', '.pickle')):
+        dump = 'DumpDetResults' if cfg.default_scope == 'mmdet' else 'DumpResults'
+        cfg.test_evaluator = [*evaluators, dict(type=dump, out_file_path=out)]
+    elif cfg.default_scope == 'mmseg':
+        cfg.test_evaluator = [dict(one, output_dir=out, keep_results=True) for one in evaluators]
+    else:
+        raise UsageError(f'--out {out} is not a .pkl file; a folder is for semantic segmentation only.')

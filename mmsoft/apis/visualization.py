@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-import cv2
 import numpy as np
 import torch
 from torch import nn
@@ -14,7 +13,7 @@ from mmsoft.attention.measure import measured_attention, stage_of
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
-from mmsoft.visualization import contact_sheet, feature_image, overlay, watch_bottlenecks
+from mmsoft.visualization import Panel, contact_sheet, feature_image, overlay, watch_bottlenecks
 
 from .images import check_new, find_images, result_names
 from .prediction import prepare
@@ -68,9 +67,7 @@ def visualize(
     broken: list[Path] = []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):
-            rows = look(model, task.collate([prepared]))
-            images, captions = [[image for image, _ in row] for row in rows], [text for row in rows for _, text in row]
-            contact_sheet(images, captions, out / sheets[names[path]], width=3.0)
+            contact_sheet(look(model, task.collate([prepared])), out / sheets[names[path]], width=3.0)
     shares = {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}
     if shares:
         Path(out_dir, 'attention_share.json').write_text(json.dumps(shares, indent=1))
@@ -79,8 +76,8 @@ def visualize(
 
 
 @torch.no_grad()
-def look(model: nn.Module, data: dict) -> list[list[tuple[np.ndarray, str]]]:
-    """The rows of a sheet, images with captions: features of the backbone, and bottleneck kernels where there are any.
+def look(model: nn.Module, data: dict) -> list[list[Panel]]:
+    """The rows of a sheet: features of the backbone, and bottleneck kernels where there are any.
 
     Args:
         model (nn.Module): A detector, segmenter or classifier, whose backbone returns feature maps.
@@ -94,27 +91,13 @@ def look(model: nn.Module, data: dict) -> list[list[tuple[np.ndarray, str]]]:
         maps = [x[0] for x in backbone(images)]
 
     kind = 'stage' if hasattr(backbone, 'stages') else 'block'
-    rows = [[(image, 'image')]]
+    rows = [[Panel(image, 'image')]]
     for index, x in zip(backbone.out_indices, maps):
-        rows[0].append((feature_image(x), f'features of {kind} {index}, {x.size(1)}×{x.size(2)}'))
+        rows[0].append(Panel(feature_image(x), f'features of {kind} {index}, {x.size(1)}×{x.size(2)}'))
         inside = [one for name, one in seen.items() if stage_of(name) == index]
         if inside:
             kernels = [inside[-1].kernel(*place) for place in PLACES[: len(maps)]]
-            marked = _mark(image, *(place for _, place in kernels))
-            drawn = [
-                (_mark(overlay(image, kernel), place), f'{kernel.min():.2g} to {kernel.max():.2g}')
-                for kernel, place in kernels
-            ]
-            blank = [(np.full_like(image, 255), '')] * (len(maps) - len(kernels))
-            rows.append([(marked, f'bottleneck kernels, {kind} {index}'), *drawn, *blank])
+            rows.append([Panel(image, f'bottleneck kernels, {kind} {index}', [place for _, place in kernels])])
+            for kernel, place in kernels:
+                rows[-1].append(Panel(overlay(image, kernel), f'{kernel.min():.2g} to {kernel.max():.2g}', [place]))
     return rows
-
-
-def _mark(image: np.ndarray, *places: tuple[float, float]) -> np.ndarray:
-    """An image with crosses at places, parts of its height and width."""
-    image, size = image.copy(), max(image.shape) // 16
-    for y, x in places:
-        for colour, thickness in ((0, size // 4 + 2), (255, size // 10 + 1)):
-            at = round(x * image.shape[1]), round(y * image.shape[0])
-            cv2.drawMarker(image, at, (colour,) * 3, cv2.MARKER_CROSS, size, thickness)
-    return image

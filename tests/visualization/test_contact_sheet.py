@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from mmsoft.visualization import contact_sheet
+from mmsoft.visualization import Panel, contact_sheet
 
 
 def image(height, width, color):
@@ -12,8 +12,11 @@ def image(height, width, color):
 
 def test_writes_each_image_in_its_place(tmp_path):
     red, green, blue = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-    rows = [[image(60, 80, red), image(60, 80, green)], [image(90, 80, blue), image(90, 80, red)]]
-    path = contact_sheet(rows, ('image', 'prediction'), tmp_path / 'new' / 'sheet.png')
+    rows = [
+        [Panel(image(60, 80, red), 'image'), Panel(image(60, 80, green), 'prediction', [(0.2, 0.2)])],
+        [Panel(image(90, 80, blue)), Panel(image(90, 80, red))],
+    ]
+    path = contact_sheet(rows, tmp_path / 'new' / 'sheet.png')
     sheet = cv2.imread(str(path))[..., ::-1]
     height, width = sheet.shape[:2]
     centres = [sheet[height * row // 20, width * column // 4].tolist() for row in (5, 14) for column in (1, 3)]

@@ -29,14 +29,19 @@ def test_a_sheet_has_features_of_every_architecture(name):
     model = SimpleNamespace(backbone=body, data_preprocessor=lambda data, training: dict(inputs=image))
     (first, *kernels) = look(model, dict(inputs=(255 * image).byte()))
     assert not any(module._forward_hooks for module in body.modules())
-    assert [text.split(',')[0] for _, text in first] == ['image', *(f'features of {KINDS[name]} {i}' for i in (0, 2))]
+    assert [panel.caption.split(',')[0] for panel in first] == [
+        'image',
+        *(f'features of {KINDS[name]} {i}' for i in (0, 2)),
+    ]
     with torch.no_grad():
-        for (drawn, _), x in zip(first[1:], body(image)):
+        for (drawn, *_), x in zip(first[1:], body(image)):
             assert (drawn == feature_image(x[0])).all() and drawn.shape[0] * IMAGE[1] == drawn.shape[1] * IMAGE[0]
-    assert [row[0][1] for row in kernels] == (
+    assert [row[0].caption for row in kernels] == (
         ['bottleneck kernels, stage 0', 'bottleneck kernels, stage 2'] if name == 'soft' else []
     )
-    assert all(len(row) == 3 and all(one.shape == (*IMAGE, 3) for one, _ in row) for row in kernels)
+    for marked, *drawn in kernels:
+        assert [marked.image.shape, *(one.image.shape for one in drawn)] == [(*IMAGE, 3)] * 3
+        assert marked.places == [place for one in drawn for place in one.places]
 
 
 def test_principal_components_are_colours():
