@@ -11,12 +11,12 @@ from mmengine.runner import Runner
 
 from ..attention import measure
 from ..checkpoint import check_model
-from ..datasets.demo import on_shapes
+from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, without_pretrained
-from .preflight import check_classes, check_resumable, config_on_data, explained
+from ..utils.config import LOADERS, datasets, load_config, without_pretrained
+from .preflight import check_classes, check_evaluators, check_resumable, explained
 
 Options = Optional[dict[str, Any]]
 
@@ -122,7 +122,10 @@ def test(
 
 def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool) -> Config:
     """The config with all that training and testing have in common."""
-    cfg = config_on_data(config, options, demo_data)
+    cfg, options = load_config(config), options or {}
+    if demo_data:
+        cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
+    cfg.merge_from_dict(options)
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
@@ -153,6 +156,7 @@ def build(cfg: Config, *loops: str) -> Runner:
     Raises:
         UsageError: If data sets, model and checkpoint do not fit each other.
     """
+    check_evaluators(cfg, *loops)
     if on_shapes(cfg):
         ensure_shapes()
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)

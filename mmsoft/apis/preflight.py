@@ -4,16 +4,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Optional
 
 from mmengine.config import Config
 from torch import nn
 from torch.utils.data import Dataset
 
 from ..checkpoint import read_checkpoint
-from ..datasets.demo import retarget
 from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, dicts, load_config
+from ..utils.config import datasets, dicts
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')
 """Names of modules whose ``num_classes`` is the number of the data set's classes."""
@@ -38,20 +36,9 @@ def explained(config: str) -> Iterator[None]:
         raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
 
 
-def config_on_data(config: str, options: Optional[dict[str, Any]], demo_data: bool) -> Config:
-    """Reads a config with settings of the user, on the synthetic shapes data set if asked.
-
-    Raises:
-        UsageError: If the config does not fit the synthetic shapes data set, or if an evaluator compares with another
-            file than its data set reads.
-    """
-    cfg = load_config(config)
-    options = options or {}
-    if demo_data:
-        cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
-    cfg.merge_from_dict(options)
-    for loader in LOADERS[1:]:
-        evaluator = loader.replace('dataloader', 'evaluator')
+def check_evaluators(cfg: Config, *loops: str) -> None:
+    """Raises UsageError if the evaluator of a loop compares with another annotation file than its data set reads."""
+    for loader, evaluator in ((f'{name}_dataloader', f'{name}_evaluator') for name in loops):
         read = [one for one in datasets(cfg, loader) if one.get('ann_file')]
         own = [str(Path(one.get('data_root') or '', one['ann_file'])) for one in read]
         for compared in [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]:
@@ -59,7 +46,6 @@ def config_on_data(config: str, options: Optional[dict[str, Any]], demo_data: bo
                 raise UsageError(
                     f'{evaluator}.ann_file is {compared}, and {loader} reads {", ".join(own)}: set both to one file.'
                 )
-    return cfg
 
 
 def check_resumable(checkpoint: str) -> None:

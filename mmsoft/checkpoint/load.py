@@ -45,19 +45,18 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     backbone.load_state_dict(fitting, strict=False)
 
 
-def check_model(model: nn.Module, filename: str, whole: bool = True, checkpoint: Optional[dict] = None) -> None:
+def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     """Checks that a checkpoint is a model's: OpenMMLab libraries only warn when it is not, and use random weights.
 
     Args:
         model (nn.Module): The model, as an OpenMMLab library builds it; it may be wrapped.
         filename (str): A checkpoint of it; of a classifier, under published names too.
         whole (bool): Whether all of the model has to be in it, or a part is enough.
-        checkpoint (dict, optional): What the file holds, where it has been read already.
 
     Raises:
         CheckpointError: If it is not, or cannot be used at all.
     """
-    loaded, _ = select_state_dict(checkpoint or read_checkpoint(filename, peek=True), filename)
+    loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
-from mmsoft.apis.preflight import check_classes, check_resumable, config_on_data, explained
+from mmsoft.apis.preflight import check_classes, check_evaluators, check_resumable, explained
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
@@ -34,10 +34,12 @@ def test_evaluation_compares_with_the_annotations_of_its_data(tmp_path, monkeypa
     Path('config.py').write_text(
         f"_base_ = '{RETINANET}'\nval_evaluator = dict(ann_file='data/coco/annotations/instances_train2017.json')"
     )
-    text = sentence(config_on_data, 'config.py', None, False)
-    assert 'val_evaluator.ann_file is data/coco/annotations/instances_train2017.json' in text
-    same = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
-    assert config_on_data('config.py', {'val_evaluator.ann_file': same}, False).val_evaluator.ann_file == same
+    cfg = load_config('config.py')
+    assert 'val_evaluator.ann_file is data/coco/annotations/instances_train2017.json' in sentence(
+        check_evaluators, cfg, 'train', 'val'
+    )
+    cfg.val_evaluator.ann_file = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
+    check_evaluators(cfg, 'train', 'val')
 
 
 def test_a_missing_file_is_one_sentence():
