@@ -215,25 +215,19 @@ _FAMILIES = (
     ('sima_deit', SimADeiT, {}, 'patch_embed'),
     ('sima_cvt', SimACvT, {}, 'stages.0.embed'),
 )
-_MODELS = {
-    f'{family}_{arch.replace("-", "_")}': (backbone, dict(arch=arch, **options), f'backbone.{first_conv}')
-    for family, backbone, options, first_conv in _FAMILIES
-    for arch in backbone.arch_settings
-}
-#: What the published networks see: SOFT crops the centre of 248 x 248, SimA takes all of 224 x 224.
-default_cfgs = generate_default_cfgs(
-    {
-        name: dict(
+default_cfgs: dict[str, Any] = {}
+for _family, _backbone, _options, _first_conv in _FAMILIES:
+    for _arch in _backbone.arch_settings:
+        _name = f'{_family}_{_arch.replace("-", "_")}'
+        # What the published networks see: SOFT crops the centre of 248 x 248, SimA takes all of 224 x 224.
+        _cfg = dict(
             input_size=(3, 224, 224),
-            crop_pct=0.9 if backbone is SOFT else 1.0,
+            crop_pct=0.9 if _backbone is SOFT else 1.0,
             interpolation='bicubic',
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
-            first_conv=first_conv,
+            first_conv=f'backbone.{_first_conv}',
             classifier='head.fc',
         )
-        for name, (backbone, _, first_conv) in _MODELS.items()
-    }
-)
-for _name, (_backbone, _options, _) in _MODELS.items():
-    _register(_name, _backbone, **_options)
+        default_cfgs.update(generate_default_cfgs({_name: _cfg}))
+        _register(_name, _backbone, arch=_arch, **_options)
