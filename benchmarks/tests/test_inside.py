@@ -25,6 +25,12 @@ class OnTokens(torch.nn.Module):
         return self.attention(x, HW)
 
 
+def convolved(attention, v):
+    """The depthwise convolution of values (B, n, C), one filter per head."""
+    filters = attention.conv.weight.repeat_interleave(16, 0)
+    return F.conv2d(v.mT.unflatten(2, HW), filters, padding=1, groups=32).flatten(2).mT
+
+
 @pytest.mark.parametrize('extra', [0, 1])
 @pytest.mark.parametrize('norm', [False, True])
 @torch.no_grad()
@@ -43,8 +49,9 @@ def test_what_is_seen_makes_the_product(norm, extra):
     v = attention.value(x[:1, extra:])
     product = (matrix @ v[0].unflatten(1, (2, 16)).transpose(0, 1)).transpose(0, 1).flatten(1)
     if not extra:
-        local = attention._convolve(v, HW)[0]
-        torch.testing.assert_close(attention.proj(product + local), attention(x, HW)[0], rtol=1e-5, atol=1e-8)
+        torch.testing.assert_close(
+            attention.proj(product + convolved(attention, v)[0]), attention(x, HW)[0], rtol=1e-5, atol=1e-8
+        )
 
 
 def test_stages():
@@ -65,8 +72,7 @@ def test_without_attention_soft_convolves_its_values(extra):
     before = network(x)
     with without_attention(network) as count:
         found = network(x)
-    v = attention.value(x[:, extra:]).transpose(1, 2).unflatten(2, HW)
-    v = F.conv2d(v, attention.conv.weight.repeat_interleave(16, 0), padding=1, groups=32).flatten(2).transpose(1, 2)
+    v = convolved(attention, attention.value(x[:, extra:]))
     torch.testing.assert_close(found, attention.proj(F.pad(v, (0, 0, extra, 0))))
     assert count == 1 and not torch.allclose(found, before)
     torch.testing.assert_close(network(x), before)

@@ -151,7 +151,7 @@ def enable_amp(cfg: Config) -> None:
 
 
 def build(cfg: Config, *loops: str) -> Runner:
-    """Builds a model, and the data sets of these loops: train, val or test.
+    """Builds a model, and the data sets of these loops: train, val or test; an optimizer for training.
 
     Raises:
         UsageError: If data sets, model and checkpoint do not fit each other.
@@ -163,6 +163,8 @@ def build(cfg: Config, *loops: str) -> Runner:
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:
         if loop:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
+    if 'train' in loops:
+        runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
         if cfg.get('resume'):
             check_resumable(cfg.load_from)
