@@ -16,7 +16,7 @@ from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, datasets, load_config, without_pretrained
-from .preflight import check_classes, check_evaluators, check_resumable, explained
+from .preflight import check_classes, check_evaluators, check_objects, check_resumable, explained
 
 Options = Optional[dict[str, Any]]
 
@@ -164,6 +164,7 @@ def build(cfg: Config, *loops: str) -> Runner:
         if loop:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
     if 'train' in loops:
+        check_objects(runner.train_loop.dataloader.dataset)
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
         if cfg.get('resume'):

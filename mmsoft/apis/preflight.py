@@ -59,6 +59,15 @@ def check_resumable(checkpoint: str) -> None:
             )
 
 
+def check_objects(dataset: Dataset) -> None:
+    """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
+    if hasattr(dataset, 'cat_ids') and not any(dataset.get_data_info(i)['instances'] for i in range(len(dataset))):
+        raise UsageError(
+            f'{dataset.ann_file} has no objects for its images: boxes are [x, y, width, height] in pixels, and '
+            'image_id of an annotation is the id of an image.'
+        )
+
+
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     """Checks that the classes of a data set are in its COCO file, and that the heads have as many.
 

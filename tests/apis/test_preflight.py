@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
-from mmsoft.apis.preflight import check_classes, check_evaluators, check_resumable, explained
+from mmsoft.apis.preflight import check_classes, check_evaluators, check_objects, check_resumable, explained
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
@@ -102,6 +102,17 @@ def built(coco, classes):
 def test_classes_of_the_file(coco):
     check_classes(built(coco, ('star', 'heart')), NO_HEADS, True)
     check_classes(built(coco, ('heart',)), NO_HEADS, True)
+
+
+@pytest.mark.parametrize('wrong', [dict(bbox=[0.1, 0.1, 0.5, 0.5]), dict(image_id=999), None])
+def test_images_without_objects(coco, wrong):
+    coco['filter_cfg'] = None
+    check_objects(built(coco, ('star', 'heart')))
+    file = Path(coco['data_root'], 'x.json')
+    content = json.loads(file.read_text())
+    content['annotations'] = [dict(one, **wrong) for one in content['annotations']] if wrong else []
+    file.write_text(json.dumps(content))
+    assert 'x.json has no objects' in sentence(check_objects, built(coco, ('star', 'heart')))
 
 
 def test_classes_that_are_not_in_the_file(coco):
