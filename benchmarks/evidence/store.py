@@ -92,6 +92,9 @@ def table(names: Sequence[str], records: Iterable[Record]) -> str:
     scores = sorted(found_scores, key=lambda score: [*CHANCE].index(score) if score in CHANCE else len(CHANCE))
     if not rows:
         return ''
+    first = {name: next(score for score in scores if score in some[0]['scores']) for name, some in rows.items()}
+    kinds = {*first.values()}
+    control = f'without attention, {kinds.pop()}' if len(kinds) == 1 else 'first score without attention'
     columns: dict[str, Callable[[str, list[Record]], str]] = {
         '': lambda name, some: ROWS[name].title,
         'parameters, M': lambda name, some: _spread((one.get('parameters') for one in some), 1, 1e-6),
@@ -100,9 +103,7 @@ def table(names: Sequence[str], records: Iterable[Record]) -> str:
         **{
             score: lambda name, some, score=score: _spread(one['scores'].get(score) for one in some) for score in scores
         },
-        f'without attention, {scores[0] if scores else ""}': lambda name, some: _spread(
-            (one['without_attention'] or {}).get(scores[0]) for one in some
-        ),
+        control: lambda name, some: _spread((one['without_attention'] or {}).get(first[name]) for one in some),
         'learned after': lambda name, some: _learned(some),
         'largest gradient': lambda name, some: _spread(
             (one['steepest'] for one in some if ROWS[name].table.startswith('depth')), 0

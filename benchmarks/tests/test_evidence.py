@@ -152,6 +152,15 @@ def record(row, seed=0, control=0.5, key=None, shares=None, **scores):
     )
 
 
+def test_methods_with_other_scores_have_the_control_of_their_own():
+    some = [record('method_upernet', control=0.4, mIoU=0.6), record('method_classifier', control=0.1, **{'top-1': 0.8})]
+    header, _, *lines = store.table(['method_upernet', 'method_classifier'], some).splitlines()
+    place = [cell.strip() for cell in header.split('|')].index('first score without attention')
+    assert [line.split('|')[place].strip() for line in lines] == ['0.400', '0.100', '']
+    header = store.table(['method_upernet'], some).splitlines()[0]
+    assert 'without attention, mIoU' in header
+
+
 def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
     page = tmp_path / 'evidence.md'
     page.write_text('By hand.\n<!-- evidence far_deit_sima architecture_pvt -->\nold\n<!-- end -->\nBy hand, too.\n')
