@@ -79,8 +79,8 @@ def _attend(
         (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
         order = 'tokens' if n * m * (d + c) < (n + m) * d * c else 'channels'
     if order == 'tokens':
-        return ((q * scale) @ k.mT) @ v
-    return q @ (scale.mT * (k.mT @ v))
+        return ((q * scale) @ k.transpose(2, 3)) @ v
+    return q @ (scale.transpose(2, 3) * (k.transpose(2, 3) @ v))
 
 
 def _wide(q: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _wide(q: Tensor) -> Tensor:
 
 def _norm(x: Tensor, p: Optional[int], eps: float) -> Tensor:
     if p is None:
-        return x.new_ones(1, 1)
+        return x.new_ones(1, 1, 1, 1)
     # A CPU takes several times as long for vector_norm over any but the last dimension as for a sum.
     norm = x.abs().sum(-2, keepdim=True) if p == 1 else torch.linalg.vector_norm(x, p, dim=-2, keepdim=True)
     return norm.clamp(min=eps)
