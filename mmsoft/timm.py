@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
-from mmsoft.utils import check_choice
+from mmsoft.utils import OptionError, check_choice
 
 __all__ = ['TimmModel']
 Indices = Optional[Union[int, Sequence[int]]]
@@ -184,6 +184,10 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
+        if isinstance(kwargs.get('img_size'), (list, tuple)):  # as timm writes it
+            if len(set(kwargs['img_size'])) > 1:
+                raise OptionError(f'img_size must be one number or two equal ones; got {kwargs["img_size"]}')
+            kwargs['img_size'] = kwargs['img_size'][0]
         file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
         if file:  # timm's own reader refuses what trainers save beside weights
             weights, _ = select_state_dict(read_checkpoint(file), file)

@@ -1,5 +1,8 @@
 """mmsoft.timm: names in timm's registry, and the libraries that build on it."""
 
+import shutil
+from types import SimpleNamespace
+
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
@@ -14,7 +17,7 @@ import mmsoft.timm  # noqa: E402
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT  # noqa: E402
 from mmsoft.attention import SOFTAttention  # noqa: E402
 from mmsoft.engine import WholeCheckpointsHook  # noqa: E402
-from mmsoft.utils import UsageError  # noqa: E402
+from mmsoft.utils import OptionError, UsageError  # noqa: E402
 
 NANO = dict(arch=dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4))
 COLUMN = dict(embed_dims=32, num_heads=1, depth=3)
@@ -203,6 +206,44 @@ def test_files_of_our_trainings_load(published, tmp_path):
     torch.save(trained, path)
     for loaded in (by_overlay, timm.create_model('soft_norm_tiny', checkpoint_path=path, **NANO)):
         assert all((loaded.state_dict()[name] == tensor).all() for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize('name', SMALL)
+def test_models_are_shared_through_the_hub(name, tmp_path, monkeypatch):
+    """Pushed and created again by timm's own functions, with a folder as a stand-in for the Hub."""
+    hub = pytest.importorskip('timm.models._hub')
+
+    class Api:
+        def __init__(self, **kwargs):
+            pass
+
+        def create_repo(self, repo_id, **kwargs):
+            return SimpleNamespace(repo_id=repo_id)
+
+        def file_exists(self, **kwargs):
+            return False
+
+        def upload_folder(self, repo_id, folder_path, **kwargs):
+            shutil.copytree(folder_path, tmp_path / repo_id)
+
+    monkeypatch.setattr(hub, 'HfApi', Api)
+    monkeypatch.setattr(hub, 'hf_hub_download', lambda repo_id, filename, **kwargs: str(tmp_path / repo_id / filename))
+    model = small(name, num_classes=5, drop_path_rate=0.1).eval()
+    timm.models.push_to_hf_hub(model, f'owner/{name}')
+    again = timm.create_model(f'hf-hub:owner/{name}', pretrained=True).eval()
+    assert again.num_classes == 5 and {path.suffix for path in (tmp_path / 'owner' / name).iterdir()} >= {
+        '.safetensors'
+    }
+    with torch.no_grad():
+        x = image(side=32)
+        assert (again(x) == model(x)).all()
+
+
+def test_image_sizes_may_be_pairs():
+    model = small('sima_deit_tiny', img_size=(48, 48))
+    assert model.backbone.grid == (3, 3)
+    with pytest.raises(OptionError, match='img_size must be one number'):
+        small('sima_deit_tiny', img_size=(48, 32))
 
 
 def test_what_is_not_there_is_one_sentence(published):
