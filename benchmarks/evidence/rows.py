@@ -37,17 +37,37 @@ class Method(NamedTuple):
     sky: bool = True
 
 
+class Watched(NamedTuple):
+    """A training of the RetinaNet below that is watched, not scored: see :mod:`benchmarks.evidence.closing`.
+
+    Attributes:
+        network: A key of :data:`benchmarks.evidence.networks.NETWORKS`.
+        changes: Settings of the whole config by dotted keys.
+        queries: Factor of the queries' weights before training.
+        noise: Whether the gradients of all that makes the kernel are replaced by noise of the same size.
+        scale: Factor of the images' sides.
+        iterations: Length of the training, in batches of 8.
+    """
+
+    network: str = 'soft_norm_1'
+    changes: dict[str, Any] = {}
+    queries: float = 1.0
+    noise: bool = False
+    scale: float = 1.0
+    iterations: int = 150
+
+
 class Row(NamedTuple):
     """A line of a table: its title, and what is trained."""
 
     table: str
     title: str
-    task: Union[Far, Method]
+    task: Union[Far, Method, Watched]
 
     @property
     def key(self) -> str:
         """Changes whenever the training or its network does."""
-        network = repr(NETWORKS[self.task.network]) if isinstance(self.task, Method) else ''
+        network = '' if isinstance(self.task, Far) else repr(NETWORKS[self.task.network])
         return hashlib.sha1((repr(self.task) + network).encode()).hexdigest()[:8]
 
 
@@ -159,6 +179,52 @@ METHODS = dict(
     classifier=Method('soft_tiny_in1k', iterations=250, batch_size=32, lr=1e-3, sky=False),
 )
 
+
+def _keys(*names: str, **factors: float) -> dict[str, Any]:
+    """Factors of the optimizer for parameters whose names contain the keys."""
+    return {'optim_wrapper.paramwise_cfg.custom_keys': dict.fromkeys(names, factors)}
+
+
+def _backbone(**options: Any) -> dict[str, Any]:
+    return {f'model.backbone.{key.replace("__", ".")}': value for key, value in options.items()}
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    'none': ('nothing changed, γ = 1', {}),
+    **{
+        f'gamma_{gamma}'.replace('.', ''): (f'γ = {gamma}', dict(changes=_backbone(attention__initial_gamma=gamma)))
+        for gamma in (0.1, 0.3, 0.6)
+    },
+    **{
+        f'channels_{said}'.replace('/', '_'): (
+            f'{said} channels a head',
+            dict(changes=_backbone(arch__num_heads=heads)),
+        )
+        for said, heads in (('8', [4, 8, 16]), ('16', [2, 4, 8]), ('32/64/128', [1, 1, 1]))
+    },
+    'frozen_queries': ('queries frozen', dict(changes=_keys('.query.', lr_mult=0))),
+    'frozen_sampling': ('sampling frozen', dict(changes=_keys('.bottleneck.conv', lr_mult=0))),
+    'frozen_gamma': ("sampling's LayerNorm frozen", dict(changes=_keys('.bottleneck.norm', lr_mult=0))),
+    'frozen': ('queries and sampling frozen', dict(changes=_keys('.query.', '.bottleneck.conv', lr_mult=0))),
+    'slow_queries': ('queries learn at 0.1 of the rate', dict(changes=_keys('.query.', lr_mult=0.1))),
+    'slow': ('queries and sampling, at 0.1', dict(changes=_keys('.query.', '.bottleneck.', lr_mult=0.1))),
+    'fast_queries': ('queries, at 10 times the rate', dict(changes=_keys('.query.', lr_mult=10))),
+    'eps': ("AdamW's ε = 1e-4, not 1e-8", dict(changes={'optim_wrapper.optimizer.eps': 1e-4})),
+    'noise': ('gradients of the kernel are noise', dict(noise=True)),
+    'queries_half': ("queries' weights × 0.5", dict(queries=0.5)),
+    'queries_double': ("queries' weights × 2", dict(queries=2.0)),
+    'decay_0': ('no weight decay', dict(changes={'optim_wrapper.optimizer.weight_decay': 0.0})),
+    'decay_05': ('weight decay 0.5, not 0.05', dict(changes={'optim_wrapper.optimizer.weight_decay': 0.5})),
+    'decay_gamma': ('no weight decay of γ', dict(changes=_keys('.bottleneck.norm', decay_mult=0))),
+    'images_64': ('images of 64²', dict(scale=2 / 3)),
+    'images_128': ('images of 128²', dict(scale=4 / 3)),
+    'images_192': ('images of 192²', dict(scale=2.0)),
+    'short': ('75 iterations', dict(iterations=75)),
+    'long': ('450 iterations', dict(iterations=450)),
+}
+"""What is changed, one thing at a time, to see why attention closes."""
+OF_SOFT = 'none gamma_01 gamma_03 gamma_06 channels_8 channels_16 channels_32_64_128 frozen slow_queries slow eps noise'
+OF_SIMA = dict(sima_cvt='SimA-CvT', sima_xcit_p8='SimA-XCiT, patch 8', sima_deit='SimA-DeiT, patch 8')
 TWELVE = dict(side=112, lr=1e-3, iterations=120, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
 LARGER = dict(larger=(2, 4), tuning=30)
 NOISE = dict(noise=(0.5, 1.0, 2.0), depth=4)
@@ -237,6 +303,17 @@ ROWS: dict[str, Row] = {
             ('soft_slow', 'SOFT, γ = 0.3, slow queries', 'soft_03', QUERIES),
             ('soft_norm_slow', 'SOFT-Norm, γ = 0.3, slow queries', 'soft_norm', QUERIES),
         )
+    },
+    **{
+        f'closing_{network}_{name}': Row(
+            f'closing_{network}', CHANGES[name][0], Watched(**{'network': f'{network}_1', **CHANGES[name][1]})
+        )
+        for network, names in (('soft_norm', CHANGES), ('soft', OF_SOFT.split()))
+        for name in names
+    },
+    **{
+        f'closing_{network}': Row('closing_sima', title, Watched(network, iterations=450))
+        for network, title in OF_SIMA.items()
     },
     **{
         f'method_{name}': Row('method', name.replace('_', ' '), method)

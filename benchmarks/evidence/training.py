@@ -9,8 +9,9 @@ import torch
 from mmsoft.utils.files import atomic_write
 
 from ..common import be_quiet, commit
+from . import closing
 from .far import Far
-from .rows import ROWS
+from .rows import ROWS, Watched
 from .scenes import train
 
 
@@ -20,6 +21,8 @@ def train_row(folder: Path, name: str, seed: int) -> None:
     row, own = ROWS[name], folder / f'{name}_seed{seed}'
     if isinstance(row.task, Far):
         found = row.task.train(seed)[1]
+    elif isinstance(row.task, Watched):
+        found = closing.train(row.task, seed, str(folder / 'shapes'), str(own))
     else:
         found = train(row.task, seed, str(folder / 'shapes'), str(own))
     own.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
-from benchmarks.evidence import store
+from benchmarks.evidence import closing, store
 from benchmarks.evidence.networks import NETWORKS, all_without_attention
 from benchmarks.evidence.rows import METHODS, ROWS, SHAPES, Method
 from benchmarks.evidence.scenes import make_config, train
@@ -113,6 +113,23 @@ def test_a_training_goes_on_after_an_interruption(tmp_path):
     assert len(steps) == 2 and steps[1] == 6  # from the start, it would be as the first
     assert found['scores'].keys() == found['without_attention'].keys() == {'top-1'}
     assert found['iterations'] == 6 and len(found['shares']) == 4
+
+
+def test_a_watched_training_has_a_course(tmp_path):
+    root = str(ensure_shapes(tmp_path / 'shapes', **SMALL))
+    courses = {}
+    for name in ('none', 'frozen', 'noise', 'queries_double'):
+        task = ROWS[f'closing_soft_norm_{name}'].task._replace(iterations=2)
+        found = closing.train(task, 0, root, str(tmp_path / name))
+        courses[name] = found['course']['stages.1.blocks.0.attn']
+        assert len(found['course']) == len(found['shares']) == 5
+    course = courses['none']
+    assert course['iteration'] == [0, 1] and min(course['gradient']) > 0
+    assert course['tokens'][0] == pytest.approx(0.2126 * 32, rel=0.1)  # of normal z with γ = 1, see the page
+    assert course['exponent'][0] == pytest.approx(course['tokens'][0] + course['queries'][0], rel=0.02)
+    assert len({*courses['frozen']['weight']}) == 1 < len({*course['weight']})
+    assert courses['queries_double']['weight'][0] == pytest.approx(2 * course['weight'][0])
+    assert courses['noise']['weight'][1] != course['weight'][1]
 
 
 def test_what_is_done_stays_done_until_its_row_changes(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,93 @@
+"""Why SOFT's attention closes: the RetinaNet of the evidence, watched while it trains with one thing changed."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from torch import Tensor
+
+from mmsoft.attention.measure import measured_attention
+from mmsoft.attention.soft import SOFTAttention
+
+from .rows import METHODS, Watched
+from .scenes import make_config
+
+
+def train(watched: Watched, seed: int, root: str, work_dir: str) -> dict[str, Any]:
+    """Trains without scoring; returns the ``course`` of :class:`Watch`, and the shares at its end."""
+    method = METHODS['retinanet']._replace(network=watched.network, iterations=watched.iterations)
+    cfg = make_config(method, seed, root, work_dir)
+    cfg.merge_from_dict(watched.changes)
+    cfg.update(resume=False, test_dataloader=None, test_cfg=None, test_evaluator=None)
+    if watched.scale != 1:
+        cfg.train_dataloader.dataset.pipeline.insert(2, dict(type='Resize', scale_factor=watched.scale))
+    runner = Runner.from_cfg(cfg)
+    runner.register_hook(watch := Watch(watched))
+    runner.train()
+    shares = {name: course['share'][-1] for name, course in watch.course.items()}
+    return dict(scores={}, without_attention=None, shares=shares, iterations=watched.iterations, course=watch.course)
+
+
+class Watch(Hook):
+    """Measures attentions every few iterations, with the weights before the step.
+
+    ``course`` has, by the name of an attention in the backbone, for each measurement: ``iteration``, ``share`` and
+    ``gain``; and for SOFT ``exponent``, its parts ``queries`` and ``tokens`` (means of ½‖q‖² and ½‖b‖²), the norm of
+    the queries' ``weight``, γ's root mean square ``gamma``, and ``gradient``: the norm of that of the queries' weights
+    over that of the values' weights, which have the same shape and the same input.
+    """
+
+    def __init__(self, watched: Watched, interval: int = 10) -> None:
+        self.watched, self.interval = watched, interval
+        self.course: dict[str, dict[str, list[float]]] = {}
+
+    def before_train(self, runner: Runner) -> None:
+        """Changes what no config does."""
+        named = runner.model.backbone.named_modules()
+        self.attentions = {name: one for name, one in named if isinstance(one, SOFTAttention)}
+        for one in self.attentions.values():
+            with torch.no_grad():
+                one.query.weight.mul_(self.watched.queries)
+            if self.watched.noise:
+                for parameter in (*one.query.parameters(), *one.bottleneck.parameters()):
+                    parameter.register_hook(lambda g: torch.randn_like(g) * g.square().mean().sqrt())
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Begins to measure, if it is time to."""
+        self.stack = ExitStack()
+        self.found: dict[str, Any] = {}
+        if runner.iter % self.interval and runner.iter + 1 != runner.max_iters:
+            return
+        self.found = self.stack.enter_context(measured_attention(runner.model.backbone))
+        self.more: dict[str, dict[str, float]] = {name: {} for name in self.found}
+        for name, one in self.attentions.items():
+            more = self.more[name]
+            more['weight'] = one.query.weight.norm().item()
+            more['gamma'] = one.bottleneck.norm.weight.square().mean().sqrt().item()
+            for handle in (
+                one.bottleneck.register_forward_hook(
+                    lambda module, args, b, more=more: more.update(queries=_length(args[0], 1), tokens=_length(b, 2))
+                ),
+                one.value.weight.register_hook(lambda g, more=more: more.update(value=g.norm().item())),
+                one.query.weight.register_hook(lambda g, more=more: more.update(query=g.norm().item())),
+            ):
+                self.stack.callback(handle.remove)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        """Ends the measurement."""
+        self.stack.close()
+        for name, one in self.found.items():
+            more, now = self.more[name], dict(iteration=runner.iter, share=one.share, gain=one.gain)
+            if name in self.attentions:
+                more['gradient'] = more.pop('query', 0.0) / more.pop('value')
+                now.update(exponent=one.exponent, **more)
+            course = self.course.setdefault(name, {})
+            for key, value in now.items():
+                course.setdefault(key, []).append(value)
+
+
+def _length(tokens: Tensor, channels: int) -> float:
+    """Mean of half the squared length of tokens, whose channels are a dimension."""
+    return tokens.detach().square().sum(channels).mean().item() / 2
