@@ -210,6 +210,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     'slow': ('queries and sampling, at 0.1', dict(changes=_keys('.query.', '.bottleneck.', lr_mult=0.1))),
     'fast_queries': ('queries, at 10 times the rate', dict(changes=_keys('.query.', lr_mult=10))),
     'eps': ("AdamW's ε = 1e-4, not 1e-8", dict(changes={'optim_wrapper.optimizer.eps': 1e-4})),
+    'reversed': ('the kernel goes up the gradient', dict(changes=_keys('.query.', '.bottleneck.', lr_mult=-1))),
     'noise': ('gradients of the kernel are noise', dict(noise=True)),
     'queries_half': ("queries' weights × 0.5", dict(queries=0.5)),
     'queries_double': ("queries' weights × 2", dict(queries=2.0)),
@@ -223,7 +224,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     'long': ('450 iterations', dict(iterations=450)),
 }
 """What is changed, one thing at a time, to see why attention closes."""
-OF_SOFT = 'none gamma_01 gamma_03 gamma_06 channels_8 channels_16 channels_32_64_128 frozen slow_queries slow eps noise'
+OF_SOFT = 'none gamma_01 gamma_03 gamma_06 channels_8 channels_16 channels_32_64_128 frozen slow eps reversed noise'
 OF_SIMA = dict(sima_cvt='SimA-CvT', sima_xcit_p8='SimA-XCiT, patch 8', sima_deit='SimA-DeiT, patch 8')
 TWELVE = dict(side=112, lr=1e-3, iterations=120, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
 LARGER = dict(larger=(2, 4), tuning=30)

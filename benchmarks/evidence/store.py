@@ -92,7 +92,7 @@ def table(names: Sequence[str], records: Iterable[Record]) -> str:
     scores = sorted(found_scores, key=lambda score: [*CHANCE].index(score) if score in CHANCE else len(CHANCE))
     if not rows:
         return ''
-    first = {name: next(score for score in scores if score in some[0]['scores']) for name, some in rows.items()}
+    first = {name: next((score for score in scores if score in some[0]['scores']), '') for name, some in rows.items()}
     kinds = {*first.values()}
     control = f'without attention, {kinds.pop()}' if len(kinds) == 1 else 'first score without attention'
     columns: dict[str, Callable[[str, list[Record]], str]] = {
@@ -108,6 +108,11 @@ def table(names: Sequence[str], records: Iterable[Record]) -> str:
         'largest gradient': lambda name, some: _spread(
             (one['steepest'] for one in some if ROWS[name].table.startswith('depth')), 0
         ),
+        'exponents before': lambda name, some: _course(some, 'exponent', 0),
+        'exponents after': lambda name, some: _course(some, 'exponent', -1),
+        'gradients before': lambda name, some: _course(some, 'gradient', 0),
+        'gradients after': lambda name, some: _course(some, 'gradient', -1),
+        'share before': lambda name, some: _course(some, 'share', 0),
         'share by stage': lambda name, some: _shares(some),
     }
     cells = [[column(name, some) for column in columns.values()] for name, some in rows.items()]
@@ -116,7 +121,7 @@ def table(names: Sequence[str], records: Iterable[Record]) -> str:
         | {'': '*chance*'}
         | {name: f'{CHANCE[name]:.2f}' for name in scores if name in CHANCE}
     )
-    cells.append([*chance.values()])
+    cells += [[*chance.values()]] * bool(scores)
     kept = [i for i in range(len(columns)) if any(line[i] for line in cells)]
     header = [name for i, name in enumerate(columns) if i in kept]
     return tabulate([[line[i] for i in kept] for line in cells], header, tablefmt='github', disable_numparse=True)
@@ -147,7 +152,18 @@ def _shares(records: Sequence[Record]) -> str:
     return ' / '.join(f'{share:.2g}' for share in least.values())
 
 
+def _course(records: Sequence[Record], key: str, time: int) -> str:
+    """Of each stage, the mean over blocks and seeds of what was measured at a time of the training."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for one in records:
+        for name, course in one.get('course', {}).items():
+            values[stage_of(name)] += [course[key][time]] if key in course else []
+    return ' / '.join(f'{np.mean(some):.2g}' for some in values.values() if some)
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
     return float(f'{value:.4g}') if isinstance(value, float) else value
