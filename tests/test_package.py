@@ -213,6 +213,22 @@ def test_setup_says_at_which_step_it_is(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_setup_reads_what_to_install_with_a_setuptools_that_can():
+    """Python 3.9 brings one that cannot."""
+    (build,) = read_configuration(ROOT / 'pyproject.toml', expand=False)['build-system']['requires']
+    assert build in (ROOT / 'requirements/setup.txt').read_text().splitlines()
+
+
+@pytest.mark.parametrize('step', ['install_libraries', 'install_examples'])
+def test_setup_ends_if_it_cannot_read_what_to_install(step):
+    functions = f'/^{step}() {{/,/^}}/p'
+    script = f'source <(sed -n "{functions}" tools/setup_env.sh); requirements() {{ false; }}; {step}; echo went on'
+    done = subprocess.run(
+        ['bash', '-euc', f'HOSTS= VENV=absent; pip_install() {{ :; }}; {script}'], cwd=ROOT, stdout=-1
+    )
+    assert done.returncode == 1 and not done.stdout
+
+
 NVCC = '#!/bin/bash\necho "Cuda compilation tools, release 12.4, V12.4.131"'
 
 
@@ -306,6 +322,6 @@ def documented():
                     yield pytest.param(one, argument, ast.literal_eval(value), id=f'{name}-{argument}')
 
 
-@pytest.mark.parametrize('one, argument, value', documented())
+@pytest.mark.parametrize('one, argument, value', [*documented()])
 def test_defaults_are_the_documented_ones(one, argument, value):
     assert inspect.signature(one).parameters[argument].default == value

@@ -198,8 +198,9 @@ install_mmcv() {
 
 # The extras of pyproject.toml, and the OpenMMLab libraries by the names that the stack has for them.
 install_libraries() {
-    local extras=(runtime tools timm export benchmarks notebooks tests lint)
-    pip_install $(requirements "${extras[@]}") $HOSTS ftfy regex
+    local extras
+    extras=$(requirements runtime tools timm export benchmarks notebooks tests lint)
+    pip_install $extras $HOSTS ftfy regex
 }
 
 check_opencv() {
@@ -210,7 +211,12 @@ check_opencv() {
 install_mim() { pip_install --no-deps "$MIM"; }
 
 # In a folder of their own, out of mmpretrain's sight, which does not import beside newer transformers.
-install_examples() { rm -rf $VENV/examples && pip_install --no-deps --target $VENV/examples $(requirements examples); }
+install_examples() {
+    local examples
+    examples=$(requirements examples)
+    rm -rf $VENV/examples
+    pip_install --no-deps --target $VENV/examples $examples
+}
 
 install_mmsoft() { pip_install --no-build-isolation --no-deps -e .; }
 
