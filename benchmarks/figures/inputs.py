@@ -50,7 +50,11 @@ class Inputs(NamedTuple):
     def weights(self, *names: str) -> str:
         """How a figure calls the weights of networks."""
         random = [name for name in names if name not in self.networks]
-        return f'random weights: {", ".join(random)}' if random else 'trained weights'
+        return (
+            'trained weights'
+            if not random
+            else 'random weights' + f' of {", ".join(random)}' * (len(random) < len(names))
+        )
 
 
 def scenes(side: int, count: int) -> list[Tensor]:
@@ -78,3 +82,8 @@ def plain(panel: Axes, ticks: Sequence[float] = (), **settings) -> None:
     panel.title.set_fontsize(10)
     panel.grid(alpha=0.25)
     panel.spines[['top', 'right']].set_visible(False)
+
+
+def end_label(panel: Axes, text: str, x: float, y: float, colour: str, dy: float = 0) -> None:
+    """The name of a line at its right end, ``dy`` points higher."""
+    panel.annotate(text, (x, y), (6, dy), textcoords='offset points', color=colour, fontsize=9, va='center')

@@ -12,7 +12,7 @@ from mmsoft.attention import Site, build_attention
 from mmsoft.layers import PreNormBlock
 
 from ..contenders import UnfusedAttention
-from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, Inputs, new_figure, plain
+from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, Inputs, end_label, new_figure, plain
 
 TITLE = 'What a plain ViT keeps for its backward pass, against its tokens (counted)'
 ATTENTIONS = {
@@ -25,6 +25,7 @@ ATTENTIONS = {
 }
 DIMS, HEADS, DEPTH, TOKENS = 384, 12, 12, 7
 RATIOS = range(4, 12)
+SHIFTS = {'SOFT': 7, 'Transformer, fused kernel': -4, 'Linformer': -7}  # points, of labels that would meet
 
 
 def kept_bytes(attention: str, ratio: int, depth: int) -> int:
@@ -68,22 +69,23 @@ def measure(inputs: Inputs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
-    """A line an attention."""
-    figure, ((panel,),) = new_figure(1, 1, 7, 5.5, TITLE)
+    """A line an attention, with its name and how it grows at its end."""
+    figure, ((panel,),) = new_figure(1, 1, 7, 5, TITLE)
     for attention, rows in table.groupby('attention', sort=False):
         _, colour, style = ATTENTIONS[attention]
         longer = rows[rows.tokens >= rows.tokens.median()]
         growth = np.polyfit(np.log(longer.tokens), np.log(longer.bytes), 1)[0]
-        label = f'{attention} (n$^{{{growth:.1f}}}$)'
-        panel.plot(rows.tokens, rows.bytes / 1e9, style, color=colour, label=label, markersize=5)
+        panel.plot(rows.tokens, rows.bytes / 1e9, style, color=colour, markersize=5)
+        label, end = f'{attention}, n$^{{{growth:.1f}}}$', (rows.tokens.max(), rows.bytes.max() / 1e9)
+        end_label(panel, label, *end, colour, SHIFTS.get(attention, 0))
     plain(
         panel,
         xlabel=f'tokens n ({DEPTH} blocks, {DIMS} channels, {HEADS} heads, 49 bottleneck tokens, float32)',
         ylabel='GB for one sequence',
         xscale='log',
         yscale='log',
-        ticks=sorted(table.tokens.unique()),
+        xlim=(None, 2.8 * table.tokens.max()),
+        ticks=sorted(table.tokens.unique())[::2],
     )
     panel.yaxis.set_major_formatter('{x:g}')
-    panel.legend(frameon=False, fontsize=9)
     return figure

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..inside import bottlenecks
-from .inputs import BLUE, GREEN, RED, Inputs, new_figure, plain, scenes
+from .inputs import BLACK, BLUE, GREEN, RED, Inputs, new_figure, plain, scenes
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
 NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
@@ -57,18 +57,20 @@ def measure(inputs: Inputs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
-    """A row of panels for each measure, a column for each network, a line for each stage."""
+    """A row of panels for each measure, a column for each network: a line for each stage, one for the worst matrix."""
     figure, panels = new_figure(2, 2, 5, 3.3, f'{TITLE}\n{inputs.weights(*NETWORKS)}', sharex=True, sharey=True)
     for row, (kind, label) in zip(panels, MEASURES.items()):
         for panel, (name, title) in zip(row, NETWORKS.items()):
+            lines = table[(table.network == name) & (table.measure == kind)]
             for stage, colour in zip((1, 2, 3), (BLUE, RED, GREEN)):
-                line = table[(table.network == name) & (table.stage == stage) & (table.measure == kind)]
+                line = lines[lines.stage == stage]
                 panel.plot(line.step, line['mean'], color=colour, label=f'stage {stage}, mean')
-                panel.plot(line.step, line['max'], color=colour, linestyle='--', linewidth=1, label='maximum')
+            worst = lines.groupby('step')['max'].max()
+            panel.plot(worst, color=BLACK, linestyle='--', linewidth=1, label='worst matrix of all')
             panel.axvline(USED, color='grey', linestyle=':')
             first = kind == 'residual'
             plain(panel, title=title * first, xlabel='' if first else 'steps k', yscale='log', ylim=(1e-7, 2))
         row[0].set_ylabel(label)
     panels[0, 0].text(USED + 0.4, 0.05, 'the networks\nstop here', color='grey', fontsize=9)
-    panels[1, 1].legend(frameon=False, fontsize=8, ncols=3, columnspacing=1, handlelength=1.5, loc='lower left')
+    panels[1, 0].legend(frameon=False, fontsize=9, loc='lower left')
     return figure

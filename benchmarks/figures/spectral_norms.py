@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..inside import bottlenecks
-from .inputs import BLUE, ORANGE, Inputs, new_figure, plain, scenes
+from .inputs import BLUE, ORANGE, Inputs, end_label, new_figure, plain, scenes
 
 TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 3'
 NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
@@ -65,14 +65,15 @@ def measure(inputs: Inputs) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
     """A panel an inverse: a mark for an image and head, a line through their means."""
-    figure, (panels,) = new_figure(1, 2, 4.6, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
+    figure, (panels,) = new_figure(1, 2, 4.8, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
     for panel, (inverse, (symbol, title)) in zip(panels, INVERSES.items()):
         for kind, (label, colour, mark) in KINDS.items():
             rows = table[(table.inverse == inverse) & (table.kind == kind)]
             mean = rows.groupby('m').value.mean()
-            slope = f', m^{{{np.polyfit(np.log(mean.index), np.log(mean), 1)[0]:.1f}}}' if len(mean) > 1 else ''
-            panel.plot(rows.m, rows.value, mark, color=colour, alpha=0.5, markersize=5)
-            panel.plot(mean.index, mean, '-', color=colour, label=rf'$\Vert {label % symbol} \Vert_2{slope}$')
+            slope = f'\nm$^{{{np.polyfit(np.log(mean.index), np.log(mean), 1)[0]:.1f}}}$' if len(mean) > 1 else ''
+            panel.plot(rows.m, rows.value, mark, color=colour, alpha=0.4, markersize=5)
+            panel.plot(mean.index, mean, '-', color=colour)
+            end_label(panel, rf'$\Vert {label % symbol} \Vert_2$' + slope, mean.index[-1], mean.iloc[-1], colour)
         plain(
             panel,
             xscale='log',
@@ -80,7 +81,7 @@ def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
             xlabel='bottleneck tokens m',
             ylabel='spectral norm',
             title=title,
+            xlim=(None, 5.5 * table.m.max()),
             ticks=sorted(table.m.unique()),
         )
-        panel.legend(frameon=False, fontsize=9)
     return figure

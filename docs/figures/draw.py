@@ -207,30 +207,32 @@ def layers():
 
 
 def export():
-    """From a config and a checkpoint to a file that other runtimes read."""
-    figure, axes = canvas(176, 62, 0.056)
-    top, middle = 3, 28
-    box(axes, 30, top, 34, 10, 'a backbone or neck', '#c3dcf8', 8.5)
-    box(axes, 74, top, 20, 10, 'torch.export', '#d9efd6', 8.5)
-    box(axes, 101, top, 24, 10, 'program.pt2', '#f6d7b0', 8.5)
-    box(axes, 136, top, 37, 10, 'PyTorch', '#eef0f4', 8.5)
-    box(axes, 2, middle - 6, 21, 12, 'CONFIG and\nCHECKPOINT', '#eef0f4', 8.5)
+    """Two ways out of PyTorch: a whole model by the tool, a backbone or neck by torch.export in Python."""
+    figure, axes = canvas(176, 66, 0.056)
+
+    def row(y, height, start, network, exporter, file, runtime):
+        box(axes, 2, y - 6, 24, 12, start, '#eef0f4', 8.5)
+        box(axes, 32, y - height / 2, 36, height, network, '#c3dcf8', 8)
+        box(axes, 74, y - 5, 24, 10, exporter, '#d9efd6', 8.5)
+        box(axes, 104, y - 5, 24, 10, file, '#f6d7b0', 8.5)
+        box(axes, 136, y - 5, 37, 10, runtime, '#eef0f4', 8.5)
+        for begin, end in ((26, 32), (68, 74), (98, 104), (128, 136)):
+            arrow(axes, (begin, y), (end, y))
+
+    text(axes, 2, 3, 'python tools/export.py CONFIG CHECKPOINT --out model.onnx', 9, weight='bold', ha='left')
     network = 'a whole model:\nplain formulas in place of\nfused kernels; boxes decoded\nand suppressed inside'
-    box(axes, 30, middle - 10, 34, 20, network, '#c3dcf8', 8)
-    box(axes, 74, middle - 5, 20, 10, 'torch.onnx', '#d9efd6', 8.5)
-    box(axes, 101, middle - 5, 24, 10, 'model.onnx\nopset 17', '#f6d7b0', 8.5)
-    box(axes, 136, middle - 5, 37, 10, 'ONNX Runtime, and other\nruntimes of ONNX', '#eef0f4', 8.5)
-    arrow(axes, (23, middle), (30, middle))
-    for y in (top + 5, middle):
-        for start, end in ((64, 74), (94, 101), (125, 136)):
-            arrow(axes, (start, y), (end, y))
-    about = 'inside the file, as JSON: mean, std, padding,\nthe test pipeline, names of the classes'
+    runtimes = 'ONNX Runtime, and other\nruntimes of ONNX'
+    row(17, 20, 'CONFIG and\nCHECKPOINT', network, 'torch.onnx', 'model.onnx\nopset 17', runtimes)
     check = 'check before the file is kept: equal results\nfor other images, and at other sizes'
-    box(axes, 101, 47, 72, 10, about, '#e4d3f3', 8.5)
-    box(axes, 30, 47, 64, 10, check, '#f3d3d3', 8.5)
-    arrow(axes, (118, 47), (118, 33))
-    arrow(axes, (47, 38), (47, 47))
-    arrow(axes, (106, 33), (88, 47))
+    box(axes, 32, 34, 64, 9, check, '#f3d3d3', 8.5)
+    about = 'inside the file, as JSON: mean, std, padding,\nthe test pipeline, names of the classes'
+    box(axes, 104, 34, 69, 9, about, '#e4d3f3', 8.5)
+    arrow(axes, (118, 34), (118, 22))
+    arrow(axes, (50, 27), (50, 34))
+    arrow(axes, (108, 22), (92, 34))
+    axes.plot([2, 173], [47.5, 47.5], color='#c9ced8', lw=0.8)
+    text(axes, 2, 50.5, 'in Python, without a tool: torch.export.export(backbone, …)', 9, weight='bold', ha='left')
+    row(59.5, 9, 'SOFT(…).eval()', 'a backbone or neck', 'torch.export', 'a program (.pt2)', 'PyTorch')
     save(figure, 'export')
 
 
