@@ -87,5 +87,8 @@ docs: .venv-docs/stamp $(TUTORIALS)
 	$(DOCS)/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+# Other tutorials use the data and the segmenter of this one, so that `make -j docs` runs it first.
+$(filter-out %/upernet.md,$(TUTORIALS)): | work_dirs/tutorials/pages/upernet.md
+
 work_dirs/tutorials/pages/%.md: docs/tutorials/%.ipynb | setup
 	$(PY) docs/generate/notebook.py $< $@

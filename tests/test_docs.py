@@ -7,7 +7,9 @@ import runpy
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,21 +22,37 @@ from torch import nn
 import mmsoft
 import mmsoft.attention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.registry import MODELS
+from mmsoft.registry import HOOKS, MODELS
 
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / 'docs/design.md').read_text()
 CLI = runpy.run_path(str(ROOT / 'docs/generate/cli.py'))
 TUTORIALS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
 PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
+READMES = [*sorted(ROOT.glob('projects/*/README.md')), ROOT / 'benchmarks/README.md', ROOT / 'configs/README.md']
+
+
+def called(page):
+    return page.parent.name if page in READMES else page.stem
 
 
 def blocks(language):
     """(page, number, needs, code) of the code blocks; the comment in front of a block says what it needs to run."""
-    for page in PAGES:
+    for page in PAGES + READMES:
         pattern = rf'(?:<!-- needs: ([^\n]*) -->\n)?```{language}\n(.*?)```'
         for number, (needs, code) in enumerate(re.findall(pattern, page.read_text(), re.S)):
             yield page, number, needs, code
+
+
+def test_every_block_is_of_a_kind_that_is_tested():
+    """Code in another language, fence or place would escape; text and bibtex are no code, the Dockerfile is built nowhere."""
+    for page in PAGES + READMES:
+        lines = page.read_text().splitlines()
+        fences = [line for line in lines if re.match(r'\s*(```|~~~)', line)]
+        assert set(fences[1::2]) <= {'```'}, page
+        assert set(fences[::2]) <= {'```shell', '```python', '```text', '```bibtex', '```dockerfile'}, page
+        indented = [line for line in lines if re.match(r' {4,}(python|pip|make|mim|import|from) ', line)]
+        assert '```python' in fences or '```dockerfile' in fences or not indented, page
 
 
 # What examples lead to whose libraries only some stacks have.
@@ -49,7 +67,7 @@ def programs():
     for page, number, needs, code in blocks('python'):
         if re.search(r'^(?:import|from) ', code, re.M) and not needs:
             other = re.search(rf'^(?:import|from) ({"|".join(RESULTS)})', code, re.M)  # in a process of its own
-            yield pytest.param(code, id=f'{page.stem}-{number}', marks=[pytest.mark.slow] * bool(other))
+            yield pytest.param(code, id=f'{called(page)}-{number}', marks=[pytest.mark.slow] * bool(other))
 
 
 @pytest.mark.parametrize('code', list(programs()))
@@ -78,6 +96,33 @@ def test_programs_run(code):
         finally:
             for name in set(MODELS.module_dict) - before:
                 MODELS.module_dict.pop(name)
+
+
+def parts():
+    """Python blocks that are lines of a config."""
+    for page, number, _, code in blocks('python'):
+        if not re.search(r'^(?:import|from|_base_ =) ?', code, re.M):
+            yield pytest.param(code, id=f'{called(page)}-{number}')
+
+
+@pytest.mark.parametrize('code', list(parts()))
+def test_parts_of_configs_name_what_exists(code):
+    settings = {'_base_': SimpleNamespace(custom_hooks=[])}
+    exec(code, settings)
+    types = [one['type'] for one in dicts({name: settings[name] for name in settings if not name.startswith('__')})]
+    for kind in types:
+        if kind.startswith('mmsoft.') or kind.endswith('Attention'):
+            assert any(registry.get(kind.replace('mmsoft.', '')) for registry in (MODELS, HOOKS)), kind
+    assert all(find_spec(name) for name in settings.get('custom_imports', {}).get('imports', ()))
+
+
+def dicts(value):
+    if isinstance(value, dict):
+        yield from [value] * ('type' in value)
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from dicts(one)
 
 
 @pytest.mark.parametrize('path', TUTORIALS, ids=lambda path: path.stem)
@@ -188,9 +233,14 @@ def test_configs_train_as_the_page_says(code, rate, tmp_path):
     assert type(model.backbone).__module__.startswith('mmsoft')
 
 
-TARGETS = dict(
-    re.findall(r'^(\w+): setup\n\t\$\(PY\) -m (benchmarks\.\w+) \$\(ARGS', (ROOT / 'Makefile').read_text(), re.M)
-)
+TARGETS = {
+    target: (module, shlex.split(before))
+    for target, module, before in re.findall(
+        r'^(\w+): setup\n(?:\t@.*\n)?\t\$\(PY\) -m ((?:benchmarks|projects)\.\w+) (.*?)\$\(ARGS',
+        (ROOT / 'Makefile').read_text(),
+        re.M,
+    )
+}
 
 
 def commands():
@@ -199,15 +249,21 @@ def commands():
         for line in code.replace('\\\n', ' ').splitlines():
             words = shlex.split(line, comments=True)
             for number, word in enumerate(words):
-                if re.fullmatch(r'benchmarks\.\w+', word):
-                    yield pytest.param(word, words[number + 1 :], id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                if re.fullmatch(r'(benchmarks|projects)\.\w+', word):
+                    yield pytest.param(word, words[number + 1 :], id=f'{called(page)}: {" ".join(words[number:])[:60]}')
                 elif word in TARGETS and words[number - 1] == 'make':
+                    module, before = TARGETS[word]
                     arguments = shlex.split(' '.join(words[number + 1 :]).replace('ARGS=', ''))
-                    yield pytest.param(TARGETS[word], arguments, id=f'{page.stem}: {" ".join(words[number:])[:60]}')
+                    name = f'{called(page)}: {" ".join(words[number:])[:60]}'
+                    yield pytest.param(module, [*before, *arguments], id=name)
                 elif re.fullmatch(r'tools/\w+\.py', word):
                     yield pytest.param(
-                        ROOT / word, words[number + 1 :], id=f'{page.stem}: {" ".join(words[number:])[:60]}'
+                        ROOT / word, words[number + 1 :], id=f'{called(page)}: {" ".join(words[number:])[:60]}'
                     )
+                elif word == 'tools/slurm_train.sh':
+                    config, work_dir, *rest = words[number + 3 :]
+                    name = f'{called(page)}: {" ".join(words)[:60]}'
+                    yield pytest.param(ROOT / 'tools/train.py', [config, '--work-dir', work_dir, *rest], id=name)
                 elif re.fullmatch(r'tools/dist_(train|test)\.sh', word):
                     extra = 2 if 'train' in word else 3
                     config, rest = words[number + 1], words[number + extra + 1 :]
@@ -215,7 +271,7 @@ def commands():
                     yield pytest.param(
                         tool,
                         [config, *words[number + 2 : number + extra], *rest],
-                        id=f'{page.stem}: {" ".join(words[number:])[:60]}',
+                        id=f'{called(page)}: {" ".join(words[number:])[:60]}',
                     )
 
 
@@ -223,7 +279,7 @@ def commands():
 def test_commands_have_arguments_that_their_tools_take(tool, arguments):
     CLI['parser_of'](tool, arguments)
     for argument in arguments:
-        if argument.startswith('configs/') and argument.endswith('.py'):
+        if re.fullmatch(r'(configs|projects)/.*\.py', argument):
             assert (ROOT / argument).exists(), argument
 
 
@@ -231,7 +287,7 @@ def test_shell_blocks_run_or_say_what_they_need():
     targets = set(re.findall(r'^([a-z]+):', (ROOT / 'Makefile').read_text(), re.M))
     for page, _, needs, code in blocks('shell'):
         assert set(re.findall(r'^make (\w+)', code, re.M)) <= targets, page.name
-        if not needs and page.name != 'README.md':
+        if not needs:
             subprocess.run(
                 ['bash', '-euc', code],
                 cwd=ROOT,
@@ -242,6 +298,11 @@ def test_shell_blocks_run_or_say_what_they_need():
 
 def test_the_command_line_page_is_that_of_the_parsers():
     assert CLI['PAGE'].read_text() == CLI['page'](), 'run: python docs/generate/cli.py'
+
+
+def test_the_results_of_the_readme_are_those_of_the_zoo_and_the_benchmark():
+    readme = runpy.run_path(str(ROOT / 'docs/generate/readme.py'))
+    assert readme['page']() == (ROOT / 'README.md').read_text(), 'run: python docs/generate/readme.py'
 
 
 def test_every_folder_is_explained():
@@ -272,7 +333,7 @@ def test_the_new_attention_works_in_every_backbone():
 
 
 def test_links_lead_somewhere():
-    for page in (*PAGES, ROOT / 'CHANGELOG.md'):
+    for page in (*PAGES, *READMES, ROOT / 'CHANGELOG.md'):
         for target in re.findall(r'\]\(([^)#\s]+)', page.read_text()):
             assert '://' in target or (page.parent / target).exists(), f'{page.name}: {target}'
 
@@ -310,7 +371,7 @@ def test_the_package_is_in_plain_english():
 
 def test_pages_are_in_plain_english():
     found = []
-    for page in set(PAGES) - {CLI['PAGE']}:
+    for page in {*PAGES, *READMES} - {CLI['PAGE']}:
         text = re.sub(r'<!-- campaign.*?/campaign -->|```.*?```|`[^`]*`|https?://\S+', '', page.read_text(), flags=re.S)
         found += [
             f'{page.name}: {match[0].strip()!r}, better: {better}'

@@ -1,0 +1,78 @@
+"""Writes README.md's tables of results from the metafiles, docs/zoo.md and docs/data: ``python docs/generate/readme.py``."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+MARKED = re.compile(r'(<!-- results -->\n).*?(<!-- end -->)', re.S)
+DETECTORS = {
+    'retinanet_soft_tiny_1x': 'soft_norm_tiny',
+    'retinanet_soft_small_1x': 'soft_norm_small',
+    'retinanet_soft_medium_1x': '',
+    'retinanet_soft_large_1x': '',
+    'mask_rcnn_soft_tiny_1x': 'soft_norm_tiny',
+    'mask_rcnn_soft_small_1x': 'soft_norm_small',
+    'mask_rcnn_soft_medium_1x': '',
+    'mask_rcnn_soft_large_1x': '',
+    'cascade_mask_rcnn_soft_small_3x': 'soft_norm_small',
+    'mask_rcnn_sima_xcit_small_12_p16_3x': 'sima_xcit_small',
+}
+SEGMENTERS = {'upernet_soft_small_160k': 'soft_norm_small', 'upernet_soft_medium_160k': ''}
+"""Configs, and the backbones of the benchmark by which their times are known."""
+
+
+def scores() -> dict[str, dict[str, float]]:
+    """The papers' scores of each config."""
+    files = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
+    models = [model for file in files for model in yaml.safe_load((ROOT / file).read_text())['Models']]
+    return {
+        model['Name']: {key: value for result in model.get('Results', ()) for key, value in result['Metrics'].items()}
+        for model in models
+    }
+
+
+def seconds() -> dict[tuple[str, int], str]:
+    """Median time of a forward pass by backbone and image height, with glibc's allocator."""
+    runs = pd.read_csv(ROOT / 'docs/data/benchmark.csv')
+    runs = runs[~runs.backward & (runs.allocator == 'glibc')]
+    medians = runs.groupby(['model', 'height']).seconds.median()
+    return {key: f'{value:.1f} s' if value >= 1 else f'{value:.2f} s' for key, value in medians.items()}
+
+
+def tables() -> str:
+    """Both tables and what they are measured with, as Markdown."""
+    printed, times, zoo = scores(), seconds(), (ROOT / 'docs/zoo.md').read_text()
+    parts = []
+    for configs, keys, height, title in (
+        (DETECTORS, ('box AP', 'mask AP'), 800, 'paper: box AP / mask AP'),
+        (SEGMENTERS, ('mIoU',), 512, 'paper: mIoU'),
+    ):
+        rows = [f'| config | {title} | parameters | FLOPs | backbone, CPU |', '|---|---|---|---|---|']
+        for name, backbone in configs.items():
+            score = ' / '.join(f'{printed[name][key]:.1f}' for key in keys if key in printed[name])
+            parameters, _, _, flops, _ = re.search(rf'\[{name}\]\(.*?\) \| (.*) \|', zoo)[1].split(' | ')
+            time = times.get((backbone, height), '–')
+            link = f'[{name}](configs/{name}.py)'
+            rows.append(f'| {link} | {score} | {float(parameters):.1f} M | {int(float(flops) + 0.5)} G | {time} |')
+        parts.append('\n'.join(rows))
+    rival = ' and '.join(times['pvt_small', height] for height in (800, 512))
+    parts.append(
+        '* Scores: arXiv 2207.03341, Table 4, Table 5 and Table 6; for SimA arXiv 2206.08898, Table 3.\n'
+        '* Parameters and FLOPs: counted by `make zoo`, at 1280×800 for detectors and 512×512 for segmenters. FLOPs are\n'
+        "  multiply-accumulates without SOFT's inverse.\n"
+        '* CPU time: one forward pass of the backbone on two cores, at 800×1344 for detectors and 512×512 for segmenters\n'
+        f'  ([benchmark](docs/benchmark.md#conditions)). PVT-Small takes {rival}.'
+    )
+    return '\n\n'.join(parts)
+
+
+def page() -> str:
+    """README.md with its tables filled."""
+    return MARKED.sub(lambda found: f'{found[1]}{tables()}\n{found[2]}', (ROOT / 'README.md').read_text())
+
+
+if __name__ == '__main__':
+    (ROOT / 'README.md').write_text(page())
