@@ -100,8 +100,8 @@ def test_programs_run(code):
 
 def parts():
     """Python blocks that are lines of a config."""
-    for page, number, _, code in blocks('python'):
-        if not re.search(r'^(?:import|from|_base_ =) ?', code, re.M):
+    for page, number, needs, code in blocks('python'):
+        if not needs and not re.search(r'^(?:import|from|_base_ =) ?', code, re.M):
             yield pytest.param(code, id=f'{called(page)}-{number}')
 
 
