@@ -46,7 +46,6 @@ def read_table(file: Path) -> pd.DataFrame:
 
 def write_table(table: pd.DataFrame, file: Path) -> None:
     """Writes a CSV file, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as stream:
         stream.write(table.to_csv(index=False).encode())
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from mmsoft.apis.cli import command_line
-from mmsoft.apis.images import find_images
-from mmsoft.apis.prediction import prepare
+from mmsoft.apis.prediction import find_images, prepare
 from mmsoft.apis.tasks import build_task
 from mmsoft.attention import SOFTAttention
 from mmsoft.utils import UsageError

@@ -56,7 +56,6 @@ def draw_predictions(config: str, checkpoint: str, path: Path, count: int = 4, s
     for axis, title in zip(rows[0], ('image', 'ground truth', 'prediction', 'wrong pixels')):
         axis.set_title(title, fontsize=13)
     figure.legend(handles=legend, loc='outside lower center', ncols=6, frameon=False, fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         figure.savefig(file, format='png')
     return path

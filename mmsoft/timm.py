@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
-from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
+from mmsoft.checkpoint import convert_classifier_checkpoint
 from mmsoft.utils import OptionError, check_choice
 
 __all__ = ['TimmModel']
@@ -55,7 +55,12 @@ class TimmModel(nn.Module):
         for name, parameter in self.backbone.named_parameters():
             if name.endswith(TOKENS):
                 nn.init.trunc_normal_(parameter, std=0.02)
-        self.feature_info = _feature_info(self.backbone)
+        part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
+        patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
+        self.feature_info = [
+            dict(num_chs=dims, reduction=patch << i * (part == 'stages'), module=f'backbone.{part}.{i}')
+            for i, dims in enumerate(self.backbone.out_channels)
+        ]
         self.num_features = self.head_hidden_size = self.backbone.out_channels[-1]
         self.head = nn.Module()
         self.reset_classifier(num_classes, global_pool)
@@ -72,12 +77,8 @@ class TimmModel(nn.Module):
     ) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
         """Maps of several stages or blocks, and what :meth:`forward_features` returns.
 
-        Args:
-            x (Tensor): Images (B, 3, H, W).
-            indices (int or Sequence[int], optional): The last so many maps, or these. Defaults to all.
-            norm, stop_early (bool): Without effect: maps are as the backbone returns them.
-            output_fmt (str): ``'NCHW'`` for maps (B, C, H, W), ``'NLC'`` for tokens (B, H · W, C).
-            intermediates_only (bool): Whether to return the maps alone.
+        ``indices`` are the last so many maps, or these; all by default. They are maps (B, C, H, W) or, with ``'NLC'``,
+        tokens (B, H · W, C), as the backbone returns them whatever ``norm`` and ``stop_early`` are.
         """
         check_choice('output_fmt', str(getattr(output_fmt, 'value', output_fmt)), ('NCHW', 'NLC'))
         take, _ = feature_take_indices(len(self.feature_info), indices)
@@ -167,19 +168,6 @@ def _depth(backbone: type[BaseBackbone], arch: Union[str, dict], **kwargs) -> in
     return sizes['depth'] if 'depth' in sizes else len(sizes['depths'])
 
 
-def _feature_info(backbone: BaseBackbone) -> list[dict[str, Any]]:
-    columnar = 'depth' in backbone.arch
-    patch_size = backbone.arch.get('patch_size') or getattr(backbone, 'patch_size', 4)
-    return [
-        dict(
-            num_chs=dims,
-            reduction=patch_size if columnar else 4 << i,
-            module=f'backbone.{"blocks" if columnar else "stages"}.{i}',
-        )
-        for i, dims in enumerate(backbone.out_channels)
-    ]
-
-
 def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
@@ -188,23 +176,10 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
             if len(set(kwargs['img_size'])) > 1:
                 raise OptionError(f'img_size must be one number or two equal ones; got {kwargs["img_size"]}')
             kwargs['img_size'] = kwargs['img_size'][0]
-        file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
-        if file:  # timm's own reader refuses what trainers save beside weights
-            weights, _ = select_state_dict(read_checkpoint(file), file)
-            kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
         depth = _depth(backbone, **kwargs)
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
-        model = build_model_with_cfg(
-            TimmModel,
-            name,
-            pretrained,
-            backbone=backbone,
-            feature_cfg=dict(feature_cls='getter', out_indices=tuple(thirds)),
-            **kwargs,
-        )
-        for module in model.modules():  # timm would keep the weights there
-            getattr(module, 'pretrained_cfg', {}).pop('state_dict', None)
-        return model
+        feature_cfg = dict(feature_cls='getter', out_indices=tuple(thirds))
+        return build_model_with_cfg(TimmModel, name, pretrained, backbone=backbone, feature_cfg=feature_cfg, **kwargs)
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f'{backbone.__name__} with {options}; further arguments are those of the backbone.'

@@ -46,7 +46,6 @@ def merge(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
 
 def publish(docs: Path, records: Sequence[Record]) -> None:
     """Writes the store and the marked tables of the pages."""
-    (docs / FILE).parent.mkdir(parents=True, exist_ok=True)
     records = [_rounded(one) for one in records]
     lines = ',\n'.join(json.dumps(one, ensure_ascii=False) for one in records)
     with atomic_write(docs / FILE) as file:

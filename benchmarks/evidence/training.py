@@ -25,7 +25,6 @@ def train_row(folder: Path, name: str, seed: int) -> None:
         found = closing.train(row.task, seed, str(folder / 'shapes'), str(own))
     else:
         found = train(row.task, seed, str(folder / 'shapes'), str(own))
-    own.mkdir(parents=True, exist_ok=True)
     record = dict(row=name, seed=seed, key=row.key, commit=commit(), torch=torch.__version__, **found)
     with atomic_write(own / 'result.json') as file:
         file.write(json.dumps(record).encode())

@@ -186,10 +186,7 @@ def layers():
     figure, axes = canvas(150, 62, 0.055)
     rows = [
         ('command lines', [('tools', '#eef0f4'), ('benchmarks', '#eef0f4'), ('projects', '#eef0f4')]),
-        (
-            'around a network',
-            [('apis', '#f9e6cf'), ('datasets', '#f9e6cf'), ('visualization', '#f9e6cf'), ('timm', '#f9e6cf')],
-        ),
+        ('around a network', [('apis', '#f9e6cf'), ('datasets', '#f9e6cf'), ('timm', '#f9e6cf')]),
         ('training', [('engine', '#f6d7b0')]),
         ('networks', [('backbones', '#c3dcf8'), ('necks', '#c3dcf8'), ('checkpoint', '#c3dcf8')]),
         ('parts', [('attention', '#d9efd6'), ('layers', '#d9efd6')]),

@@ -32,7 +32,7 @@ API = dict(
     ops=('Operators', 'mmsoft.ops'),
     engine=('Training and checkpoints', 'mmsoft.engine', 'mmsoft.checkpoint'),
     apis=('Tools as functions', *(f'mmsoft.apis.{function}' for function in TOOLS)),
-    datasets=('Data and drawing', 'mmsoft.datasets', 'mmsoft.visualization', 'mmsoft.utils'),
+    datasets=('Data', 'mmsoft.datasets', 'mmsoft.utils'),
     timm=('timm', 'mmsoft.timm'),
 )
 log = logging.getLogger('mkdocs.hooks.mmsoft')

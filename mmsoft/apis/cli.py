@@ -11,7 +11,8 @@ from mmengine.config import DictAction
 from ..checkpoint.safe_loading import use_safe_loading
 from ..utils import UsageError
 
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR)
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+CANNOT_WRITE = (*DISK, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:

@@ -1,23 +1,28 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
-import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import nn
+from torch.utils.data import Dataset
 
 from ..attention import measure
-from ..checkpoint import check_model
+from ..checkpoint import check_model, read_checkpoint
 from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, load_config, without_pretrained
-from .preflight import check_classes, check_evaluators, check_objects, check_resumable, explained
+from ..utils.config import LOADERS, datasets, dicts, load_config, without_pretrained
 
+HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')
+"""Names of modules whose ``num_classes`` is the number of the data set's classes."""
 Options = Optional[dict[str, Any]]
 
 
@@ -34,16 +39,7 @@ def train(
 ) -> None:
     """Trains a model, and evaluates it on the way.
 
-    Args:
-        config: Path of the config.
-        work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
-        amp: Whether to compute in half precision, on a GPU.
-        auto_scale_lr: Whether to scale the learning rate with the batch size.
-        resume: A checkpoint to resume from, or ``'auto'`` for the latest of the work directory, if there is one.
-        cfg_options: Settings by dotted keys that override all others.
-        launcher: How the processes of distributed training were started: none, pytorch, slurm or mpi.
-        demo_data: Whether to train on the synthetic shapes data set instead of the config's data.
-        from_scratch: Whether to start from random weights instead of the config's pretrained ones.
+    The arguments are the options of ``tools/train.py``; ``resume`` is a checkpoint, or ``'auto'`` for the latest one.
 
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or cannot be built.
@@ -57,7 +53,9 @@ def train(
                 raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size, which {config} has not.')
             cfg.auto_scale_lr.enable = True
         if amp:
-            enable_amp(cfg)
+            if cfg.optim_wrapper.get('type', 'OptimWrapper') not in ('OptimWrapper', 'AmpOptimWrapper'):
+                raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {cfg.optim_wrapper.type}.')
+            cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale=cfg.optim_wrapper.get('loss_scale', 'dynamic'))
         if resume == 'auto':
             resume = latest_checkpoint(cfg.work_dir)
             if resume is None:
@@ -84,16 +82,7 @@ def test(
 ) -> dict[str, float]:
     """Evaluates a model.
 
-    Args:
-        config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
-        checkpoint: Path of the model's weights.
-        out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
-        show: Whether to show the predictions in a window.
-        show_dir: Where to save images of the predictions.
-        wait_time: Seconds for which the window shows an image.
-        tta: Whether to merge predictions over several versions of each image.
-        without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
-            control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
+    The arguments are the options of ``tools/test.py``; ``without_attention`` are stages, or ``[]`` for all.
 
     Returns:
         Scores by their names.
@@ -107,7 +96,11 @@ def test(
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
         if tta:
-            augment_test(cfg)
+            if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
+                raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's.")
+            cfg.model = ConfigDict(dict(cfg.tta_model, module=cfg.model))
+            for dataset in datasets(cfg, 'test_dataloader'):
+                dataset['pipeline'] = cfg.tta_pipeline
         if out:
             save_predictions(cfg, out)
         runner = build(cfg, 'test')
@@ -133,21 +126,6 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
             loader.setdefault('pin_memory', True)
             loader.setdefault('collate_fn', dict(type='default_collate'))
     return cfg
-
-
-def enable_amp(cfg: Config) -> None:
-    """Changes a config so that it trains in half precision: float16 with scaled losses, or its own ``dtype``.
-
-    Raises:
-        UsageError: If there is no GPU, or the config has an optimizer wrapper of its own.
-    """
-    wrapper = cfg.optim_wrapper
-    if wrapper.setdefault('type', 'OptimWrapper') not in ('OptimWrapper', 'AmpOptimWrapper'):
-        raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {wrapper.type}; leave --amp out.')
-    if not torch.cuda.is_available():
-        raise UsageError('--amp needs a GPU: mmengine trains in half precision on GPUs alone.')
-    wrapper.type = 'AmpOptimWrapper'
-    wrapper.setdefault('loss_scale', 'dynamic')
 
 
 def build(cfg: Config, *loops: str) -> Runner:
@@ -187,19 +165,6 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
         hook.update(enable=True, interval=1, out_dir=show_dir)
 
 
-def augment_test(cfg: Config) -> None:
-    """Changes a config so that the test merges predictions over several versions of an image.
-
-    Raises:
-        UsageError: If the config does not say how.
-    """
-    if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
-        raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's own.")
-    cfg.model = ConfigDict(dict(cfg.tta_model, module=cfg.model))
-    for dataset in datasets(cfg, 'test_dataloader'):
-        dataset['pipeline'] = cfg.tta_pipeline
-
-
 def save_predictions(cfg: Config, out: str) -> None:
     """Changes a config so that the test saves predictions: to a .pkl file, or label maps to a folder."""
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
@@ -210,3 +175,85 @@ def save_predictions(cfg: Config, out: str) -> None:
         cfg.test_evaluator = [dict(one, output_dir=out, keep_results=True) for one in evaluators]
     else:
         raise UsageError(f'--out {out} is not a .pkl file; a folder is for semantic segmentation only.')
+
+
+@contextmanager
+def explained(config: str) -> Iterator[None]:
+    """Makes a UsageError of whatever is raised while a config is read and built."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = f'{type(error).__name__}: {error}'
+        if isinstance(error, FileNotFoundError) and error.filename:
+            raise UsageError(
+                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
+                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
+            ) from error
+        if 'need at least one array' in reason:  # mmengine's word for an empty data set
+            reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
+        raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
+
+
+def check_evaluators(cfg: Config, *loops: str) -> None:
+    """Raises UsageError if the evaluator of a loop compares with another annotation file than its data set reads."""
+    for loader, evaluator in ((f'{name}_dataloader', f'{name}_evaluator') for name in loops):
+        read = [one for one in datasets(cfg, loader) if one.get('ann_file')]
+        own = [str(Path(one.get('data_root') or '', one['ann_file'])) for one in read]
+        for compared in [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]:
+            if own and Path(compared).resolve() not in [Path(one).resolve() for one in own]:
+                raise UsageError(
+                    f'{evaluator}.ann_file is {compared}, and {loader} reads {", ".join(own)}: set both to one file.'
+                )
+
+
+def check_resumable(checkpoint: str) -> None:
+    """Raises UsageError if a checkpoint lacks what training resumes from."""
+    content = read_checkpoint(checkpoint, peek=True)
+    for part in ('meta', 'message_hub', 'optimizer'):
+        if not isinstance(content.get(part), dict):
+            raise UsageError(
+                f'{checkpoint} has no {part}, so training cannot resume from it; start from its weights '
+                f'with --cfg-options load_from={checkpoint}.'
+            )
+
+
+def check_objects(dataset: Dataset) -> None:
+    """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
+    if hasattr(dataset, 'cat_ids') and not any(dataset.get_data_info(i)['instances'] for i in range(len(dataset))):
+        raise UsageError(
+            f'{dataset.ann_file} has no objects for its images: boxes are [x, y, width, height] in pixels, and '
+            'image_id of an annotation is the id of an image.'
+        )
+
+
+def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
+    """Checks that the classes of a data set are in its COCO file, and that the heads have as many.
+
+    Args:
+        dataset: The data set; those that it combines or repeats are checked, too.
+        model: The model; modules called as in :data:`HEADS` are checked.
+        exact: Whether a head must not have more classes than the data set.
+
+    Raises:
+        UsageError: If not.
+    """
+    for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
+        if part is not None:
+            check_classes(part, model, exact)
+    classes = getattr(dataset, 'metainfo', {}).get('classes') or ()
+    named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
+    if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
+        names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]
+        raise UsageError(
+            f'{dataset.ann_file} has the categories {", ".join(names)}, and the classes of the data set in the config '
+            f'are {named}: set metainfo.classes to names in the file.'
+        )
+    for name, module in model.named_modules() if classes else ():
+        is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', None)
+        if is_head and isinstance(count, int) and (count < len(classes) or (exact and count > len(classes))):
+            raise UsageError(
+                f'model.{name} has num_classes={count}, and the data set has {len(classes)} classes ({named}): set '
+                'both to the same.'
+            )

@@ -1,19 +1,26 @@
 """From images to predictions, drawn and as files that programs read."""
 
+import io
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
+import mmcv
 import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.progress import track
 
-from mmsoft.utils import on_one_line
+from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config
 from mmsoft.utils.files import whole_or_none
 
-from .images import BrokenImage, check_new, find_images, read_image, result_names
-from .tasks import Task, build_task
+from .tasks import BrokenImage, Task, build_task
+
+SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
+FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')
+"""What a file may be, whatever its name: Pillow starts other programs to read some other formats."""
 
 
 def predict(
@@ -29,14 +36,7 @@ def predict(
 
     Images are predicted one after the other; for batches of small images, there are the libraries' inferencers.
 
-    Args:
-        config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
-        source (str): An image, or a folder of images.
-        out_dir (str): Where the results go, a new or empty folder.
-        device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
-        score_thr (float): Detections with a lower score are not drawn.
-        save_pred (bool): Whether to save the prediction of each image as a file that programs read, see
-            :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
+    The arguments are the options of ``tools/predict.py``. :mod:`.tasks` says what is saved of an image.
 
     Returns:
         list[Path]: Broken images, which were named and skipped.
@@ -48,7 +48,6 @@ def predict(
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
-    files = result_names(names.values(), task.suffix)
 
     broken: list[Path] = []
     for path, image, prepared in prepare(task, names, broken):
@@ -56,7 +55,7 @@ def predict(
         with whole_or_none(drawing):
             task.draw(image[..., ::-1].copy(), sample, drawing)
         if save_pred:
-            task.save(sample, out / 'preds' / files[names[path]])
+            task.save(sample, out / 'preds' / f'{names[path]}{task.suffix}')
     print(
         f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
         + (f', predictions in {out / "preds"}.' if save_pred else '.')
@@ -79,3 +78,50 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
             broken.append(path)
         else:
             yield path, image, prepared
+
+
+def find_images(source: str) -> dict[Path, Path]:
+    """Images below a folder, or the one file, whatever its name, with names of their drawings below another folder.
+
+    Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse.
+
+    Raises:
+        UsageError: If there is nothing.
+    """
+    root = Path(source)
+    if root.is_file():  # drawings cannot be saved in every format
+        return {root: Path(root.name) if root.suffix.lower() in SUFFIXES else Path(f'{root.stem}.png')}
+    if not root.is_dir():
+        raise UsageError(f'There is no image or folder {source}.')
+    images = sorted(path for path in root.rglob('*') if path.suffix.lower() in SUFFIXES and not path.is_dir())
+    if not images:
+        raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
+    return {path: path.relative_to(root) for path in images}
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Reads an image as the OpenMMLab libraries do: BGR, (H, W, 3), its first frame, rotated as its EXIF data say.
+
+    Raises:
+        BrokenImage: If the file cannot be read as an image, is cut off (which OpenCV accepts), or has more pixels than
+            Pillow's limit against decompression bombs, 179 million.
+    """
+    if path.exists() and not path.is_file():
+        raise BrokenImage('it is not a file')
+    try:
+        data = path.read_bytes()
+        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+            opened.load()
+            image = mmcv.imfrombytes(data)
+            if image is None:  # animations, for example
+                image = np.asarray(ImageOps.exif_transpose(opened).convert('RGB'))[..., ::-1].copy()
+    except Exception as error:  # decoders raise exceptions of many types
+        unknown = isinstance(error, UnidentifiedImageError)
+        raise BrokenImage('its format is unknown' if unknown else str(error) or type(error).__name__) from error
+    return image
+
+
+def check_new(folder: str) -> None:
+    """Raises UsageError if a folder for results holds something."""
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another --out-dir.')

@@ -9,16 +9,20 @@ import cv2
 import mmcv
 import numpy as np
 import torch
+import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import init_default_scope
+from mmengine.structures import PixelData
+from torch import Tensor, nn
 
 from mmsoft.checkpoint import check_model
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
-from .images import BrokenImage
-from .label_maps import predict_labels
+
+class BrokenImage(Exception):
+    """A file that cannot be read as a whole image; the message says why."""
 
 
 class Task:
@@ -54,7 +58,6 @@ class Task:
 
     def save(self, sample: Any, path: Path) -> None:
         """Writes the file of one prediction."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
             file.write(self.encode(sample))
 
@@ -98,6 +101,43 @@ class Segmentation(Task):
         labels = sample.pred_sem_seg.data[0].cpu().numpy()
         dtype = np.uint8 if len(self.inferencer.model.dataset_meta['classes']) <= 256 else np.uint16
         return cv2.imencode('.png', labels.astype(dtype))[1].tobytes()
+
+
+def predict_labels(model: nn.Module, data: dict) -> list:
+    """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large image.
+
+    Labels are mmseg's pixel for pixel, ties included. With ``mode='slide'`` in ``test_cfg``, mmseg holds the scores of
+    all classes at the size of the network's input.
+
+    Args:
+        model (nn.Module): An ``EncoderDecoder`` of two classes or more.
+        data (dict): ``inputs``, a list of images (3, H, W), and ``data_samples``, as its pipeline packs them.
+
+    Returns:
+        list[SegDataSample]: Samples with ``pred_sem_seg`` of shape (1, H, W) and int64, as large as the images were.
+    """
+    data = model.data_preprocessor(data)
+    samples = data['data_samples']
+    for scores, sample in zip(model.inference(data['inputs'], [one.metainfo for one in samples]), samples):
+        left, right, top, bottom = sample.get('img_padding_size', sample.get('padding_size', (0,) * 4))
+        scores = scores[:, top : scores.size(1) - bottom, left : scores.size(2) - right]
+        labels = best_class(scores, sample.ori_shape, model.align_corners)
+        sample.set_data(dict(pred_sem_seg=PixelData(data=labels[None])))
+    return samples
+
+
+def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
+    """``F.interpolate(scores, size, mode='bilinear').argmax(0)`` of scores (C, h, w), one class at a time.
+
+    Of equal scores the first class's wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
+    """
+    best = scores.new_full(size, -torch.inf)
+    labels = torch.zeros(size, dtype=torch.long, device=scores.device)
+    for index in range(scores.size(0)):
+        score = F.interpolate(scores[None, index : index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
+        labels.masked_fill_(score > best, index)
+        torch.maximum(best, score, out=best)
+    return labels
 
 
 class Classification(Task):

@@ -1,22 +1,26 @@
 """What a network sees: a sheet of features and bottleneck kernels for each image, and the share of attention."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
-from torch import nn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor, nn
 
 from mmsoft.attention.measure import measured_attention, stage_of
+from mmsoft.attention.soft import BottleneckTokens
 from mmsoft.backbones.base import BaseBackbone
+from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
-from mmsoft.visualization import Panel, contact_sheet, feature_image, overlay, watch_bottlenecks
+from mmsoft.utils.files import atomic_write
 
-from .images import check_new, find_images, result_names
-from .prediction import prepare
+from .prediction import check_new, find_images, prepare
 from .tasks import build_task
 
 PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))
@@ -36,11 +40,7 @@ def visualize(
     ``OUT_DIR/attention_share.json`` has the share of attention in each block, a mean over the images; see
     :class:`mmsoft.attention.measure.Contribution`.
 
-    Args:
-        config (str): Config of a detector, segmenter or classifier with a backbone of mmsoft.
-        checkpoint, source, out_dir, device: As in :func:`~mmsoft.apis.predict`.
-        stages (Sequence[int], optional): Stages, or blocks of a backbone of one stride, counted from 0 as in
-            ``out_indices``. Defaults to all stages, or four blocks evenly spread.
+    The arguments are the options of ``tools/visualize.py``; the backbone must be one of mmsoft.
 
     Returns:
         list[Path]: Broken images, which were named and skipped.
@@ -50,7 +50,6 @@ def visualize(
     """
     cfg, out = load_config(config), Path(out_dir, 'vis')
     names = find_images(source)
-    sheets = result_names(names.values(), '.png')
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device)
     model = task.inferencer.model
@@ -67,7 +66,8 @@ def visualize(
     broken: list[Path] = []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):
-            contact_sheet(look(model, task.collate([prepared])), out / sheets[names[path]], width=3.0)
+            with atomic_write(out / f'{names[path]}.png') as file:
+                draw(model, task.collate([prepared])).savefig(file, format='png')
     shares = {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}
     if shares:
         Path(out_dir, 'attention_share.json').write_text(json.dumps(shares, indent=1))
@@ -76,8 +76,8 @@ def visualize(
 
 
 @torch.no_grad()
-def look(model: nn.Module, data: dict) -> list[list[Panel]]:
-    """The rows of a sheet: features of the backbone, and bottleneck kernels where there are any.
+def draw(model: nn.Module, data: dict) -> Figure:
+    """A sheet: the image and features of the backbone; below, the bottleneck kernels of each stage that has any.
 
     Args:
         model (nn.Module): A detector, segmenter or classifier, whose backbone returns feature maps.
@@ -85,19 +85,80 @@ def look(model: nn.Module, data: dict) -> list[list[Panel]]:
     """
     pixels, backbone = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1], model.backbone
     images = model.data_preprocessor(data, False)['inputs']
-    image = np.zeros((*images.shape[2:], 3), np.uint8)
+    height, width = images.shape[2:]
+    image = np.zeros((height, width, 3), np.uint8)
     image[: pixels.shape[0], : pixels.shape[1]] = pixels
     with watch_bottlenecks(backbone) as seen:
         maps = [x[0] for x in backbone(images)]
+    last = {stage_of(name): one for name, one in seen.items() if stage_of(name) in backbone.out_indices}
+    count, kind = 1 + len(maps), 'stage' if hasattr(backbone, 'stages') else 'block'
 
-    kind = 'stage' if hasattr(backbone, 'stages') else 'block'
-    rows = [[Panel(image, 'image')]]
-    for index, x in zip(backbone.out_indices, maps):
-        rows[0].append(Panel(feature_image(x), f'features of {kind} {index}, {x.size(1)}×{x.size(2)}'))
-        inside = [one for name, one in seen.items() if stage_of(name) == index]
-        if inside:
-            kernels = [inside[-1].kernel(*place) for place in PLACES[: len(maps)]]
-            rows.append([Panel(image, f'bottleneck kernels, {kind} {index}', [place for _, place in kernels])])
-            for kernel, place in kernels:
-                rows[-1].append(Panel(overlay(image, kernel), f'{kernel.min():.2g} to {kernel.max():.2g}', [place]))
-    return rows
+    size = 3.0 * count, (3.0 * height / width + 0.4) * (1 + len(last))
+    figure = Figure(size, dpi=100, layout='compressed')
+    (first, *others) = figure.subplots(1 + len(last), count, squeeze=False)
+    show(first[0], image, 'image')
+    for axis, index, x in zip(first[1:], backbone.out_indices, maps):
+        show(axis, feature_image(x), f'features of {kind} {index}, {x.size(1)}×{x.size(2)}')
+    for axes, (index, bottleneck) in zip(others, last.items()):
+        show(axes[0], image, f'bottleneck kernels, {kind} {index}')
+        for axis, place in zip(axes[1:], PLACES):
+            kernel, (y, x) = bottleneck.kernel(*place)
+            show(axis, image, f'{kernel.min():.2g} to {kernel.max():.2g}')
+            extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+            axis.imshow(kernel.cpu(), 'inferno', alpha=0.5, extent=extent, interpolation='bilinear')
+            for marked in (axes[0], axis):
+                marked.plot(x * width, y * height, '+', color='white', markersize=12)
+    return figure
+
+
+def show(axis: Axes, image: np.ndarray, title: str) -> None:
+    axis.imshow(image)
+    axis.axis('off')
+    axis.set_title(title, fontsize=9)
+
+
+def feature_image(features: Tensor) -> np.ndarray:
+    """The first three principal components of a map (C, H', W') as red, green and blue, (H', W', 3) of uint8."""
+    tokens = features.flatten(1).T.double()
+    tokens = tokens - tokens.mean(0)
+    _, directions = torch.linalg.eigh(tokens.T @ tokens)
+    parts = tokens @ directions[:, -3:].flip(1)
+    parts = parts * parts.gather(0, parts.abs().argmax(0, keepdim=True)).sign()
+    low, high = parts.quantile(0.01, 0), parts.quantile(0.99, 0)
+    parts = ((parts - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    return (255 * parts).round().byte().unflatten(0, features.shape[1:]).cpu().numpy()
+
+
+class Bottleneck(NamedTuple):
+    """Queries (h, d, H', W') of one of SOFT's attentions, and the tokens (h, m, d) that were sampled on a grid."""
+
+    queries: Tensor
+    tokens: Tensor
+    grid: tuple[int, int]
+
+    def kernel(self, y: float, x: float) -> tuple[Tensor, tuple[float, float]]:
+        r"""What the token nearest to (y, x) attends to, :math:`\exp(-\frac12 \|b - q_i\|^2)`: a row of SOFT's kernel.
+
+        Places are parts of height and width. Returns the kernel (H', W'), averaged over the heads, and the token's
+        place.
+        """
+        row, column = (min(int(part * count), count - 1) for part, count in zip((y, x), self.grid))
+        token = self.tokens[:, row * self.grid[1] + column, None]
+        kernel = gaussian_kernel(token, self.queries.flatten(2).mT).mean(0).view(self.queries.shape[2:])
+        return kernel, ((row + 0.5) / self.grid[0], (column + 0.5) / self.grid[1])
+
+
+@contextmanager
+def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
+    """Keeps the bottleneck of each of SOFT's attentions, by its name, of one image while the context lasts."""
+    seen: dict[str, Bottleneck] = {}
+    with ExitStack() as hooks:
+        for name, module in backbone.named_modules():
+            if isinstance(module, BottleneckTokens):
+
+                def keep(module: BottleneckTokens, inputs: tuple, tokens: Tensor, name: str = name) -> None:
+                    queries = inputs[0].detach()
+                    seen[name] = Bottleneck(queries, tokens.detach(), module.grid(queries.shape[2:]))
+
+                hooks.callback(module.register_forward_hook(keep).remove)
+        yield seen

@@ -112,7 +112,7 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force
         str: A sentence about what was written.
 
     Raises:
-        CheckpointError: If ``source`` cannot be used, or ``target`` cannot be written or must not be replaced.
+        CheckpointError: If ``source`` cannot be used, or ``target`` must not be replaced.
     """
     if Path(target).is_file() and not force:
         raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')
@@ -121,14 +121,11 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force
     if family is None:
         raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
     tensors = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in ours.items()}
-    try:
-        with atomic_write(target) as file:
-            if Path(target).suffix == '.safetensors':
-                file.write(safetensors.torch.save(tensors, dict(format='pt')))
-            else:
-                torch.save(dict(state_dict=tensors), file)
-    except OSError as error:
-        raise CheckpointError(f'{target} cannot be written ({error.strerror}); give another place.') from error
+    with atomic_write(target) as file:
+        if Path(target).suffix == '.safetensors':
+            file.write(safetensors.torch.save(tensors, dict(format='pt')))
+        else:
+            torch.save(dict(state_dict=tensors), file)
     return f'{target}: {len(ours)} tensors of {family.name} from {entry or "the state dict"} of {source}'
 
 
@@ -137,15 +134,7 @@ def fit(
 ) -> StateDict:
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
-    Args:
-        backbone (BaseBackbone): The backbone, as built.
-        state_dict (dict[str, Tensor]): Tensors by the backbone's names.
-        filename (str): Where they come from, for messages.
-        family (Family, optional): The family that they belong to, None for a network that is not ours.
-        log (bool): Whether to log what is loaded, resized, left out and missing.
-
-    Returns:
-        dict[str, Tensor]: What the backbone can load.
+    ``family`` is the one that the tensors belong to, None for a network that is not ours; ``filename`` is for messages.
 
     Raises:
         CheckpointError: If the tensors belong to another network, to another size of this one, or have other shapes.

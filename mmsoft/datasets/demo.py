@@ -51,15 +51,12 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     masks = any(part.get('with_mask') for part in dicts(cfg.train_dataloader))
     for name in LOADERS:
         split = 'train' if name.startswith('train') else 'val'
-        changed = dict(pipeline=_pipeline(split, masks), filter_cfg=dict(filter_empty_gt=True))
-        if scope == 'mmseg':
-            changed = dict(pipeline=_pipeline(split))
-        elif scope == 'mmpretrain':  # many classifiers are made for one size
-            changed = dict(pipeline=cfg[name].dataset.pipeline)
-        cfg[name].dataset = dict(
-            shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val', **changed
-        )
-        batch_size = min(cfg[name].batch_size, BATCH_SIZE[scope])
+        dataset = dict(shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val')
+        # A classifier keeps its pipeline: many are made for one size.
+        dataset['pipeline'] = cfg[name].dataset.pipeline if scope == 'mmpretrain' else _pipeline(scope, split, masks)
+        if scope == 'mmdet':
+            dataset['filter_cfg'] = dict(filter_empty_gt=True)
+        cfg[name].dataset, batch_size = dataset, min(cfg[name].batch_size, BATCH_SIZE[scope])
         cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
     metrics = dict(
         mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][: 1 + masks]),
@@ -81,13 +78,14 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     return cfg
 
 
-def _pipeline(split: str, masks: Optional[bool] = None) -> list:
-    """A pipeline for small images: of a segmenter, or of a detector with or without masks."""
-    segmenter = masks is None
-    annotations = dict(type='LoadAnnotations', **({} if segmenter else dict(with_bbox=True, with_mask=masks)))
-    resize = dict(type='Resize', scale=(192, 192) if segmenter else (320, 192), keep_ratio=True)
-    keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')  # not whether it was flipped
-    pack = dict(type='PackSegInputs') if segmenter else dict(type='PackDetInputs', meta_keys=keys)
+def _pipeline(scope: str, split: str, masks: bool) -> list:
+    """A pipeline for small images, of a segmenter or a detector with or without masks."""
+    annotations, scale, pack = dict(type='LoadAnnotations'), (192, 192), dict(type='PackSegInputs')
+    if scope == 'mmdet':
+        annotations.update(with_bbox=True, with_mask=masks)
+        keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')  # not whether it was flipped
+        scale, pack = (320, 192), dict(type='PackDetInputs', meta_keys=keys)
+    resize = dict(type='Resize', scale=scale, keep_ratio=True)
     changes = [annotations, resize, dict(type='RandomFlip', prob=0.5)] if split == 'train' else [resize, annotations]
     return [dict(type='LoadImageFromFile'), *changes, pack]
 

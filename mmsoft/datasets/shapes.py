@@ -75,39 +75,32 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
         The root.
 
     Raises:
-        UsageError: If the root holds something else or cannot be written.
+        UsageError: If the root holds something else.
     """
     folder = Path(root).resolve()
-    try:
-        written = _version(folder)
-        chosen = Parameters(**{**written.get('parameters', {}), **parameters})
-        version = dict(version=_VERSION, parameters=chosen._asdict())
-        if written != version:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.with_name(f'.{folder.name}.lock')):
-                if _version(folder) != version:  # or else another process was faster
-                    print_log(f'Writing the synthetic shapes data set to {root}.', logger='current')
-                    _replace(folder, [*generate(chosen), ('shapes.json', json.dumps(version).encode())])
-    except OSError as error:
-        raise UsageError(
-            f'The synthetic shapes data set cannot be written to {root} ({error.strerror or error}); make '
-            'room there, or run in a folder that you may write to.'
-        ) from error
+    written = _version(folder)
+    chosen = Parameters(**{**written.get('parameters', {}), **parameters})
+    version = dict(version=_VERSION, parameters=chosen._asdict())
+    if written != version:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f'.{folder.name}.lock')):
+            if _version(folder) != version:  # or else another process was faster
+                print_log(f'Writing the synthetic shapes data set to {root}.', logger='current')
+                _replace(folder, [*generate(chosen), ('shapes.json', json.dumps(version).encode())])
     return Path(root)
 
 
 def _version(root: Path) -> dict[str, Any]:
     """What a folder was written from; empty if it is absent, empty, or does not say."""
+    note = root / 'shapes.json'
+    if not note.exists() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
+        raise UsageError(
+            f'{root} holds something other than the synthetic shapes data set and is left alone; move it away, or run '
+            'in another folder.'
+        )
     try:
-        return dict(json.loads((root / 'shapes.json').read_text()))
+        return dict(json.loads(note.read_text())) if note.exists() else {}
     except ValueError:
-        return {}
-    except (FileNotFoundError, NotADirectoryError):
-        if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-            raise UsageError(
-                f'{root} holds something other than the synthetic shapes data set and is left alone; move it '
-                'away, or run in another folder.'
-            ) from None
         return {}
 
 

@@ -18,10 +18,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
-REMEDY = (
-    'continue from the last checkpoint with a lower learning rate, with clip_grad in optim_wrapper or without '
-    '--amp, and look at the images and their annotations'
-)
+REMEDY = 'continue from the last checkpoint with a lower learning rate, with clip_grad or without --amp'
 
 
 @register_backend(BACKEND)
@@ -38,16 +35,9 @@ class WholeFiles(LocalBackend):
         self.outdated = outdated
 
     def put(self, obj: bytes, filepath: Union[str, Path]) -> None:
-        """Writes a file, as a whole or not at all; UsageError if it cannot be written."""
-        try:
-            Path(filepath).parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(filepath) as file:
-                file.write(obj)
-        except OSError as error:
-            raise UsageError(
-                f'{filepath} cannot be written ({error.strerror}); earlier checkpoints are whole: make room, and '
-                'continue by the same command with --resume.'
-            ) from error
+        """Writes a file, as a whole or not at all."""
+        with atomic_write(filepath) as file:
+            file.write(obj)
         while self.outdated:
             path = Path(self.outdated.pop())
             if path != Path(filepath):

@@ -17,13 +17,6 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         optim_wrapper_cfg (dict): As for mmengine's constructor.
         paramwise_cfg (dict): As for mmengine's constructor, and ``layer_decay_rate`` (float): the factor from one
             layer to the one before, on top of whatever rate the others give. Defaults to 1.
-
-    Example:
-        >>> optim_wrapper = dict(
-        ...     constructor='mmsoft.LayerDecayOptimWrapperConstructor',
-        ...     paramwise_cfg=dict(
-        ...         layer_decay_rate=0.8, norm_decay_mult=0., bias_decay_mult=0.,
-        ...         custom_keys={'pos_embed': dict(decay_mult=0.), 'cls_token': dict(decay_mult=0.)}))
     """
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:
@@ -31,14 +24,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         super().add_params(params, module, prefix, **kwargs)
         if prefix:
             return
-        backbone = getattr(module, 'backbone', None)
-        if not hasattr(backbone, 'get_layer_depth'):
-            raise TypeError(
-                f'layer_decay_rate needs a backbone with get_layer_depth, as those of mmsoft have; '
-                f'{type(module).__name__} has {type(backbone).__name__}'
-            )
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
         names = {parameter: name for name, parameter in module.named_parameters()}
         for group in params:
-            layer, num_layers = backbone.get_layer_depth(names[group['params'][0]], 'backbone.')
+            layer, num_layers = module.backbone.get_layer_depth(names[group['params'][0]], 'backbone.')
             group['lr'] = group.get('lr', self.base_lr) * rate ** (num_layers - 1 - layer)

@@ -23,12 +23,11 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 from mmsoft.registry import LOOPS, RUNNERS
 from mmsoft.utils import UsageError
 
-Key = tuple[int, ...]
-"""What random states follow from: the seed, whether they are a sample's (1) or an iteration's (0), and numbers."""
+Key = tuple[int, ...]  # the seed, whether random states are a sample's (1) or an iteration's (0), and numbers
 
 
 def set_random_states(*key: int) -> None:
-    """Sets the states of ``random``, NumPy and PyTorch (CPU, CUDA, MPS) to what follows from non-negative numbers.
+    """Sets the states of ``random``, NumPy and PyTorch (CPU, CUDA) to what follows from non-negative numbers.
 
     ``torch.manual_seed`` would format the call stack for every kind of device not in use, up to milliseconds a sample.
     """
@@ -39,8 +38,6 @@ def set_random_states(*key: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-    if torch.backends.mps.is_available():
-        torch.mps.manual_seed(seed)
 
 
 class BrokenSample(UsageError):
@@ -156,12 +153,7 @@ class _Resumable:
 
 @LOOPS.register_module()
 class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
-    """mmengine's loop, resumed to the bit.
-
-    Args:
-        runner (Runner): The runner.
-        dataloader (dict): Config of the loader.
-        **kwargs: Those of mmengine's loop.
+    """mmengine's loop, with its arguments, resumed to the bit.
 
     Example:
         >>> train_cfg = dict(type='mmsoft.EpochBasedTrainLoop', max_epochs=12)
@@ -188,7 +180,7 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
 @LOOPS.register_module()
 class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
-    """mmengine's loop, resumed to the bit and at once; see :class:`EpochBasedTrainLoop` for the arguments."""
+    """mmengine's loop, with its arguments, resumed to the bit and at once."""
 
     def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
         loader = self.build(runner, dataloader, endless=True)

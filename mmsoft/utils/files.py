@@ -28,23 +28,28 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     to finish wins. What killed processes have left of this file is removed.
 
     Args:
-        path (str or Path): The file, in a folder that exists.
+        path (str or Path): The file; its folder is made.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If it cannot be written; ``filename`` is the path.
     """
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
         with suppress(OSError), left.open('rb') as file:  # a living writer has locked it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
     begun = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
     partial = begun.with_name(f'{begun.name}.partial')
-    with whole_or_none(partial), begun.open('xb') as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        begun.rename(partial)  # locked before others see it
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-        os.replace(partial, path)
+    try:
+        with whole_or_none(partial), begun.open('xb') as file:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            begun.rename(partial)  # locked before others see it
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(partial, path)
+    except OSError as error:
+        error.filename = str(path)
+        raise

@@ -69,13 +69,3 @@ def test_the_same_layers_as_mmpretrain():
     ).optimizer
     theirs = {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups}
     assert theirs == settings(model)
-
-
-def test_a_backbone_without_layers_is_named():
-    class Detector(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.backbone = torch.nn.Linear(2, 2)
-
-    with pytest.raises(TypeError, match='Detector has Linear'):
-        build_optim_wrapper(Detector(), OPTIM_WRAPPER)

@@ -1,12 +1,13 @@
 """--amp: mmengine's wrapper for half precision."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
-import torch
-from mmengine.config import Config
 
-from mmsoft.apis.launch import enable_amp
-from mmsoft.utils import UsageError
+from mmsoft.apis import launch
 
+CONFIG = str(Path(__file__).parents[2] / 'configs/retinanet_soft_nano_shapes.py')
 SCALED = dict(type='AmpOptimWrapper', loss_scale='dynamic')
 
 
@@ -14,19 +15,14 @@ SCALED = dict(type='AmpOptimWrapper', loss_scale='dynamic')
     'given, expected',
     [
         ({}, SCALED),
-        (dict(type='OptimWrapper', dtype='bfloat16'), dict(SCALED, dtype='bfloat16')),
+        (dict(dtype='bfloat16'), dict(SCALED, dtype='bfloat16')),
         (dict(type='AmpOptimWrapper', loss_scale=512.0), dict(SCALED, loss_scale=512.0)),
     ],
     ids=['float16', 'bfloat16', 'own scale'],
 )
 def test_losses_are_scaled_unless_the_config_says_how(monkeypatch, given, expected):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
-    cfg = Config(dict(optim_wrapper=given))
-    enable_amp(cfg)
-    assert cfg.optim_wrapper == expected
-
-
-def test_without_a_gpu_it_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    with pytest.raises(UsageError, match='--amp needs a GPU'):
-        enable_amp(Config(dict(optim_wrapper={})))
+    built = []
+    monkeypatch.setattr(launch, 'build', lambda cfg, *_: built.append(cfg) or SimpleNamespace(train=lambda: None))
+    options = {f'optim_wrapper.{key}': value for key, value in given.items()}
+    launch.train(CONFIG, amp=True, cfg_options=options)
+    assert {key: built[0].optim_wrapper.get(key) for key in expected} == expected

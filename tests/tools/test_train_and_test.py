@@ -244,6 +244,11 @@ class TestComplaints:
                 ),
                 'ApexOptimWrapper',
             ),
+            pytest.param(
+                dict(config='detector.py', demo_data=True, amp=True),
+                'AmpOptimizerWrapper.* is only available',
+                marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU'),
+            ),
             (
                 dict(config='detector.py', demo_data=True, cfg_options={'train_dataloader.dataset.pipeline.9.prob': 0}),
                 'Index 9 exceeds',

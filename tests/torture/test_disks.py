@@ -105,7 +105,7 @@ def test_full_while_data_are_written(trial, disk):
     left = int(trial.random.uniform(0, 150e3))
     disk.fill(left)
     trial.note(left=left)
-    with pytest.raises(UsageError, match='No space left'):
+    with pytest.raises(OSError, match='No space left'):
         ensure_shapes(disk.path / 'shapes', **SHAPES)
     disk.clear()
     root = ensure_shapes(disk.path / 'shapes', **SHAPES)

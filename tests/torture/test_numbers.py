@@ -59,8 +59,13 @@ def trained(folder, tmp_path_factory):
 def results(task, out):
     """Of each picture what was predicted, by its content, which is what its name begins with."""
     if task == 'segmenter':
-        return {path.stem.split('-')[-1]: np.asarray(Image.open(path)) for path in (out / 'preds').rglob('*.png')}
-    return {path.stem.split('-')[-1]: json.loads(path.read_text()) for path in (out / 'preds').rglob('*.json')}
+        return {
+            path.name.split('.')[0].split('-')[-1]: np.asarray(Image.open(path))
+            for path in (out / 'preds').rglob('*.png')
+        }
+    return {
+        path.name.split('.')[0].split('-')[-1]: json.loads(path.read_text()) for path in (out / 'preds').rglob('*.json')
+    }
 
 
 def differ(one, other):

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.apis.visualization import look
-from mmsoft.visualization import feature_image, watch_bottlenecks
+from mmsoft.apis.visualization import draw, feature_image, watch_bottlenecks
 
 STAGES = dict(embed_dims=[8] * 4, num_heads=[1, 2, 2, 2], depths=[1, 2, 1, 2])
 BLOCKS = dict(embed_dims=16, num_heads=2, depth=3)
@@ -27,21 +26,25 @@ def test_a_sheet_has_features_of_every_architecture(name):
     body.out_indices, body.out_type = (0, 2), 'featmap'
     image = torch.rand(1, 3, *IMAGE)
     model = SimpleNamespace(backbone=body, data_preprocessor=lambda data, training: dict(inputs=image))
-    (first, *kernels) = look(model, dict(inputs=(255 * image).byte()))
+    figure = draw(model, dict(inputs=(255 * image).byte()))
     assert not any(module._forward_hooks for module in body.modules())
-    assert [panel.caption.split(',')[0] for panel in first] == [
-        'image',
-        *(f'features of {KINDS[name]} {i}' for i in (0, 2)),
-    ]
+    rows = [figure.axes[start : start + 3] for start in range(0, len(figure.axes), 3)]
+    titles = [axis.get_title().split(',')[0] for axis in rows[0]]
+    assert titles == ['image', *(f'features of {KINDS[name]} {i}' for i in (0, 2))]
     with torch.no_grad():
-        for (drawn, *_), x in zip(first[1:], body(image)):
-            assert (drawn == feature_image(x[0])).all() and drawn.shape[0] * IMAGE[1] == drawn.shape[1] * IMAGE[0]
-    assert [row[0].caption for row in kernels] == (
-        ['bottleneck kernels, stage 0', 'bottleneck kernels, stage 2'] if name == 'soft' else []
-    )
-    for marked, *drawn in kernels:
-        assert [marked.image.shape, *(one.image.shape for one in drawn)] == [(*IMAGE, 3)] * 3
-        assert marked.places == [place for one in drawn for place in one.places]
+        for axis, x in zip(rows[0][1:], body(image)):
+            assert (axis.images[0].get_array() == feature_image(x[0])).all()
+    stages = [f'bottleneck kernels, stage {i}' for i in (0, 2)] if name == 'soft' else []
+    assert [row[0].get_title() for row in rows[1:]] == stages
+    for marked, *drawn in rows[1:]:
+        crosses = [[line.get_xydata().tolist() for line in axis.lines] for axis in (marked, *drawn)]
+        assert crosses[0] == [cross for (cross,) in crosses[1:]] and len(drawn) == len(crosses[0]) == 2
+        for axis in drawn:
+            picture, kernel = axis.images
+            assert picture.get_array().shape == (*IMAGE, 3) and kernel.get_extent() == [-0.5, 63.5, 95.5, -0.5]
+            low, high = map(float, axis.get_title().split(' to '))
+            assert kernel.get_array().min() == pytest.approx(low, rel=0.1)
+            assert kernel.get_array().max() == pytest.approx(high, rel=0.1)
 
 
 def test_principal_components_are_colours():

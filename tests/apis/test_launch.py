@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
-from mmsoft.apis.preflight import check_classes, check_evaluators, check_objects, check_resumable, explained
+from mmsoft.apis.launch import check_classes, check_evaluators, check_objects, check_resumable, explained
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
