@@ -163,6 +163,6 @@ def _course(records: Sequence[Record], key: str, time: int) -> str:
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
+    if isinstance(value, list):  # of the course of a training
+        return [float(f'{one:.3g}') for one in value]
     return float(f'{value:.4g}') if isinstance(value, float) else value
