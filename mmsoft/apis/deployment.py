@@ -182,9 +182,16 @@ def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
-    """Whether scores, the second output of a detector, are equal but for rounding.
+    """Whether outputs are equal but for rounding, which may replace a fifth of a detector's rows.
 
-    Of two boxes with nearly one score, rounding decides which one suppresses the other, so boxes may differ.
+    Of two overlapping boxes with nearly one score, rounding decides which one comes first and suppresses the other.
     """
-    one, other = (outputs[min(1, len(outputs) - 1)] for outputs in (got, want))
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-3)
+    if any(one.shape != other.shape for one, other in zip(got, want)):
+        return False
+    if len(want) == 1:
+        return torch.allclose(*got, *want, rtol=1e-3, atol=1e-3)
+    rows, expected = (
+        torch.cat([out.flatten(1) if out.ndim > 1 else out[:, None] for out in outs], 1) for outs in (got, want)
+    )
+    matches = (rows[:, None] - expected).abs() <= 1e-3 + 1e-3 * expected.abs()
+    return matches.all(-1).any(0).double().mean().item() >= 0.8

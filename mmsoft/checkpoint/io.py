@@ -38,7 +38,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     """Reads a checkpoint, running nothing that it may hold: ``torch.load(weights_only=True)`` for trainers' files, too.
 
     Args:
-        filename (str or Path): A file of ``torch.save`` or a ``.safetensors`` file, or an http(s) address of one.
+        filename (str or Path): A file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or
+            ``hf://owner/name/file`` in the Hugging Face Hub.
         map_location: See :func:`torch.load`.
         peek (bool): Maps the file into memory where it can, for checks that do not need all of it.
 
@@ -50,7 +51,7 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         CheckpointError: If the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
             holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
     """
-    is_address = re.match('https?://', str(filename))
+    is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
     if not path.is_file():
         raise CheckpointError(
@@ -218,14 +219,21 @@ def _explain(error: Exception) -> str:
 
 
 def _download(url: str) -> Path:
-    """Downloads into torch's cache, once for all processes; files of the same name are kept apart."""
-    digest = hashlib.sha256(url.encode()).hexdigest()[:8]
-    path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
+    """Downloads into torch's cache, or the Hub's, once for all processes; files of the same name are kept apart."""
     try:
+        if url.startswith('hf://'):
+            from huggingface_hub import hf_hub_download
+
+            owner, name, file = url[len('hf://') :].split('/', 2)
+            return Path(hf_hub_download(f'{owner}/{name}', file))
+        digest = hashlib.sha256(url.encode()).hexdigest()[:8]
+        path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f'{path}.lock'):
             if not path.exists():
                 torch.hub.download_url_to_file(url, str(path))  # which renames it once it is whole
+        return path
+    except ImportError as error:
+        raise CheckpointError(f'{url} needs huggingface_hub, which is not installed: install it.') from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f'{url} cannot be downloaded ({error}); check address and network.') from error
-    return path

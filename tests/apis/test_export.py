@@ -166,7 +166,8 @@ def test_images_of_one_object_or_none():
 def test_detections_of_nearly_one_score_may_come_in_either_order():
     found = torch.rand(20, 4) * 300, torch.linspace(0.9, 0.2, 20), torch.arange(20)
     order = [1, 0, *range(2, 20)]
-    assert deployment.is_same([found[0][order], found[1], found[2][order]], found)
+    assert deployment.is_same([out[order] for out in found], found)
+    assert not deployment.is_same([found[0] + 2, *found[1:]], found)
     assert not deployment.is_same([found[0], found[1] + 0.01, found[2]], found)
     assert not deployment.is_same([out[:19] for out in found], found)
     dense = torch.rand(2, 3, 8, 8)

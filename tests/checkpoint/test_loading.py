@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -395,6 +396,42 @@ def test_processes_download_an_address_once(tmp_path, monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(read_checkpoint, ['https://host.invalid/soft.pth'] * 4))
     assert len(calls) == 1 and all(set(checkpoint) == set(content) for checkpoint in found)
+
+
+class TestHub:
+    """``hf://owner/name/file``, with a stand-in for huggingface_hub's download."""
+
+    ADDRESS = 'hf://someone/soft/weights/soft.safetensors'
+
+    def test_a_file_is_loaded(self, tmp_path, monkeypatch):
+        huggingface_hub = pytest.importorskip('huggingface_hub')
+        published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
+        safetensors.torch.save_file(published, tmp_path / 'soft.safetensors')
+        asked = []
+        monkeypatch.setattr(
+            huggingface_hub, 'hf_hub_download', lambda *args: asked.append(args) or str(tmp_path / 'soft.safetensors')
+        )
+        init_cfg = dict(type='Pretrained', checkpoint=self.ADDRESS)
+        backbone = SOFT(SMALL, out_indices=(0, 1), init_cfg=init_cfg)
+        backbone.init_weights()
+        assert loaded(backbone, published) and asked == [('someone/soft', 'weights/soft.safetensors')]
+
+    def test_what_goes_wrong_is_one_sentence(self, monkeypatch):
+        huggingface_hub = pytest.importorskip('huggingface_hub')
+
+        def fail(*args):
+            raise OSError('no network')
+
+        monkeypatch.setattr(huggingface_hub, 'hf_hub_download', fail)
+        with pytest.raises(CheckpointError, match='soft.safetensors cannot be downloaded .no network.'):
+            read_checkpoint(self.ADDRESS)
+        with pytest.raises(CheckpointError, match='hf://soft.pth cannot be downloaded'):
+            read_checkpoint('hf://soft.pth')
+
+    def test_without_the_library(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+        with pytest.raises(CheckpointError, match='needs huggingface_hub, which is not installed'):
+            read_checkpoint(self.ADDRESS)
 
 
 def test_checks_map_a_file(tmp_path, monkeypatch):
