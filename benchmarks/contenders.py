@@ -8,7 +8,7 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from mmsoft.attention import MultiheadAttention, Site, SOFTAttention
-from mmsoft.ops import gaussian_kernel, newton_inverse
+from mmsoft.ops import gaussian_kernel, inverse_product, newton_inverse
 from mmsoft.ops.soft import RIDGE, soft_alpha
 from mmsoft.utils import UsageError
 
@@ -18,15 +18,21 @@ from .common import be_quiet
 class PublishedSOFTAttention(SOFTAttention):
     """SOFT's attention in the arithmetic of the published networks: Newton steps, and all matrices held whole."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, closed_gradient: bool = False) -> None:
         super().__init__(site, norm=False)
-        self.product = _attend
+        self.product = _attend_closed if closed_gradient else _attend
 
 
 def _attend(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
     """(B, h, n, d), (B, h, m, d) and (B, h, n, c) to (B, h, n, c)."""
     p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
     return p.transpose(-2, -1) @ newton_inverse(a, soft_alpha(a, RIDGE), iterations) @ (p @ v)
+
+
+def _attend_closed(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
+    """The same with the closed-form gradient of the inverse."""
+    p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
+    return p.transpose(-2, -1) @ inverse_product(a, p @ v, soft_alpha(a.detach(), RIDGE), iterations)
 
 
 class UnfusedAttention(MultiheadAttention):
@@ -56,6 +62,10 @@ def _soft(label: str, arch, rival: str, **attention) -> Contender:
     return Contender(label, dict(type='mmsoft.SOFT', arch=arch, attention=attention), rival)
 
 
+def _limited(size: str, limit: int) -> Contender:
+    return _soft(f'SOFT-Norm-{size.title()}, at most {limit}', size, f'pvt_{size}', bottleneck_limit=limit)
+
+
 _NANO = dict(embed_dims=[32, 96, 160, 256], num_heads=[1, 3, 5, 8], depths=[1, 2, 2, 1])
 
 CONTENDERS: dict[str, Contender] = dict(
@@ -64,7 +74,7 @@ CONTENDERS: dict[str, Contender] = dict(
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', norm=False),
     soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small'),
     soft_norm_small_7x7=_soft('SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck_size=7),
-    soft_norm_small_400=_soft('SOFT-Norm-Small, at most 400', 'small', 'pvt_small', bottleneck_limit=400),
+    **{f'soft_norm_{size}_{limit}': _limited(size, limit) for size in ('tiny', 'small') for limit in (400, 100)},
     soft_small_published=_soft('SOFT-Small as published', 'small', 'pvt_small', type=PublishedSOFTAttention),
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny'),
     sima_xcit_small=Contender(
@@ -77,6 +87,26 @@ CONTENDERS: dict[str, Contender] = dict(
     pvt_small=Contender('PVT-Small', dict(type='mmdet.PyramidVisionTransformer', num_layers=[3, 4, 6, 3])),
     swin_tiny=Contender('Swin-T', dict(type='mmdet.SwinTransformer')),
     resnet50=Contender('ResNet-50', dict(type='mmdet.ResNet', depth=50)),
+)
+# Of the papers' ablations: names in tables, and the attention of SOFT-Tiny.
+ABLATIONS: dict[str, tuple[str, dict]] = dict(
+    softmax=('Transformer', dict(type='SoftmaxAttention')),
+    linformer=('Linformer', dict(type='LinformerAttention')),
+    performer=('Performer', dict(type='PerformerAttention')),
+    nystromformer=('Nyströmformer', dict(type='NystromformerAttention')),
+    soft=('SOFT', dict(type='SOFTAttention', norm=False)),
+    autograd=('SOFT as published, autograd through 20 steps', dict(type=PublishedSOFTAttention)),
+    closed=('SOFT as published, closed-form gradient', dict(type=PublishedSOFTAttention, closed_gradient=True)),
+    **{
+        f'bottleneck_{side**2}': (f'SOFT-Norm, {side}×{side} tokens', dict(type='SOFTAttention', bottleneck_size=side))
+        for side in (6, 7, 8, 9)
+    },
+)
+CONTENDERS.update(
+    {
+        f'tiny_{name}': Contender(label, dict(type='mmsoft.SOFT', arch='tiny', attention=attention))
+        for name, (label, attention) in ABLATIONS.items()
+    }
 )
 
 

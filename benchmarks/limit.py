@@ -23,8 +23,8 @@ from .worker import peak, reset_peak
 
 
 @torch.no_grad()
-def compare(backbone: nn.Module, images: Tensor, limits: Sequence[int]) -> Iterator[tuple]:
-    """Yields each limit, None first, the relative change of each map, seconds, and bytes at the peak."""
+def compare(backbone: nn.Module, images: Tensor, limits: Sequence[int], runs: int = 3) -> Iterator[tuple]:
+    """Yields each limit, None first, the relative change of each map, mean seconds of more runs, and peak bytes."""
     attentions = [module for module in backbone.modules() if isinstance(module, SOFTAttention)]
     if not attentions:
         raise UsageError(f'{type(backbone).__name__} has no SOFTAttention, whose tokens could be limited.')
@@ -36,7 +36,9 @@ def compare(backbone: nn.Module, images: Tensor, limits: Sequence[int]) -> Itera
         maps = backbone(images)
         memory = float('nan') if before is None else peak(device) - before
         wanted = wanted or maps
-        seconds = Timer('backbone(images)', globals=dict(backbone=backbone, images=images)).timeit(3).mean
+        seconds = (
+            Timer('backbone(images)', globals=dict(backbone=backbone, images=images)).timeit(runs).mean if runs else 0.0
+        )
         yield limit, [float((a - b).norm() / b.norm()) for a, b in zip(maps, wanted)], seconds, memory
 
 

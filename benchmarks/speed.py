@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -17,11 +18,12 @@ from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
 
 from .common import ROOT, code_version, processor, read_table, write_table
-from .contenders import CONTENDERS, contender
+from .contenders import ABLATIONS, CONTENDERS, contender
 from .speed_report import publish, write_report
 from .worker import Case, Settings
 
 Size = tuple[int, int]
+SIZES: list[Size] = [(224, 224), (512, 512), (800, 1344)]
 KEPT = str(2**32 - 1)
 # glibc gives large blocks back to the system at once; each new one then costs page faults. Many deployments run with
 # an allocator that keeps them, such as jemalloc or tcmalloc; these settings make glibc keep them, too.
@@ -36,25 +38,23 @@ KEY = [*Case._fields, 'allocator', *Settings._fields, 'code', 'machine', 'torch'
 
 
 def run_benchmark(
-    models: Sequence[str],
-    sizes: Iterable[Size],
-    passes: Sequence[bool],
+    cases: Sequence[Case],
     file: Path,
     settings: Settings = Settings(),
     rounds: int = 5,
     patience: float = 30.0,
+    until: float = float('inf'),
 ) -> pd.DataFrame:
     """Measures each contender in turn, with both allocators on a CPU.
 
     Args:
-        models (Sequence[str]): See :func:`contender`.
-        sizes (Iterable[tuple[int, int]]): Rows and columns of the images.
-        passes (Sequence[bool]): Whether to run backward as well, an entry for each pass to measure.
+        cases (Sequence[Case]): What to measure.
         file (Path): CSV file. A run that it holds under the same :data:`KEY` and round is not repeated; new ones are
             appended as they are made.
         settings (Settings): Device, arithmetic and so on.
         rounds (int): In each of them every case has one turn.
         patience (float): Seconds of a run after which a case has no further turn.
+        until (float): Time (:func:`time.time`) after which nothing more is measured.
 
     Returns:
         DataFrame: The runs that were asked for: :data:`KEY`, ``commit``, ``round``, ``seconds``, ``memory`` (peak
@@ -73,14 +73,15 @@ def run_benchmark(
     columns = [*KEY, 'round']
     done = {tuple(str(row[name]) for name in columns): row for row in known.to_dict('records')}
     rows, slow = [], set()
+    models = dict.fromkeys(case.model for case in cases)
     for turn, model, allocator in itertools.product(range(rounds), models, allocators):
         new = []
-        for case in (Case(model, *size, backward) for size in sorted(sizes) for backward in passes):
+        for case in sorted(case for case in cases if case.model == model):
             row = dict(case._asdict(), allocator=allocator, **common, round=turn)
             same = done.get(tuple(str(row[name]) for name in columns))
             if same is not None:
                 rows.append(same)
-            elif (case, allocator) not in slow:
+            elif (case, allocator) not in slow and time.time() < until:
                 new.append((case, dict(row, commit=commit)))
         if new:
             results = measure_all([case for case, _ in new], allocator, settings, with_memory=turn == 0)
@@ -129,16 +130,28 @@ def size(text: str) -> Size:
     return int(rows), int(columns or rows)
 
 
+def plan() -> dict[str, list[Case]]:
+    """What is measured for the published page, by arithmetic."""
+    full = [f'soft_{kind}{size}' for size in ('tiny', 'small') for kind in ('norm_', '')]
+    limited = [f'soft_norm_{size}_{limit}' for size in ('tiny', 'small') for limit in (100, 400)]
+    others = ['sima_xcit_small', 'xcit_small', 'pvt_tiny', 'pvt_small', 'swin_tiny', 'resnet50']
+    without_gain = [f'{name}:attention.bottleneck_gain=False' for name in limited]
+    trained = {'soft_norm_tiny', 'soft_norm_small', 'soft_norm_tiny_100', 'soft_norm_small_100', *others} - {
+        'xcit_small'
+    }
+    cases = [Case(name, *size, False) for name in [*limited, *others, *full] for size in SIZES]
+    cases += [Case(name, *size, True) for name in trained for size in SIZES]
+    cases += [Case(name, *SIZES[-1], False) for name in without_gain]
+    cases += [Case('soft_norm_small_100', side, side, False) for side in (1024, 1536, 2048)]
+    cases += [Case(f'tiny_{name}', 224, 224, backward) for name in ABLATIONS for backward in (False, True)]
+    half = ('soft_norm_small_100', 'sima_xcit_small', 'pvt_small', 'swin_tiny')
+    return dict(float32=cases, bfloat16=[Case(name, *SIZES[-1], False) for name in half])
+
+
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """Adds the option of image sizes."""
-    parser.add_argument(
-        '--sizes',
-        nargs='+',
-        type=size,
-        metavar='SIZE',
-        default=[(224, 224), (512, 512), (800, 1344)],
-        help='images as 512 or 800x1344 (default: 224 512 800x1344)',
-    )
+    what = 'images as 512 or 800x1344 (default: 224 512 800x1344)'
+    parser.add_argument('--sizes', nargs='+', type=size, metavar='SIZE', default=SIZES, help=what)
 
 
 def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
@@ -153,13 +166,18 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
         '--models',
         nargs='+',
         metavar='MODEL',
-        default=[name for name in CONTENDERS if name != 'soft_norm_nano'],
         help=f'from {", ".join(CONTENDERS)}, with options behind a colon, as in '
-        'soft_norm_small:attention.bottleneck_size=7 (default: all but nano)',
+        'soft_norm_small:attention.bottleneck_size=7 (default: what the published page is made of, at its own sizes)',
     )
     add_sizes(parser)
     add('--passes', nargs='+', choices=['eval', 'train'], default=['eval', 'train'], help='default: both')
     add('--rounds', type=int, default=5, help='turns of each backbone (default: %(default)s)')
+    add(
+        '--minutes',
+        type=float,
+        default=float('inf'),
+        help='after which nothing more is measured; the same command goes on (default: no limit)',
+    )
     add(
         '--patience',
         type=float,
@@ -185,18 +203,19 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     )
     add('--publish', action='store_true', help='also write docs/data/benchmark.csv, the page and its figures')
     args = parser.parse_args(arguments)
-    for model in args.models:
-        contender(model)
     settings = Settings(*(getattr(args, name) for name in Settings._fields))
-    runs = run_benchmark(
-        args.models,
-        args.sizes,
-        [name == 'train' for name in args.passes],
-        args.out_dir / 'runs.csv',
-        settings,
-        args.rounds,
-        args.patience,
-    )
+    passes = [name == 'train' for name in args.passes]
+    cases = {
+        args.dtype: [
+            Case(contender(name) and name, *one, p) for name in args.models or () for one in args.sizes for p in passes
+        ]
+    }
+    until, file = time.time() + 60 * args.minutes, args.out_dir / 'runs.csv'
+    for rounds in range(1, args.rounds + 1):  # what is in the file is not repeated
+        runs = pd.concat(
+            run_benchmark(some, file, settings._replace(dtype=dtype), rounds, args.patience, until)
+            for dtype, some in (cases if args.models else plan()).items()
+        )
     if args.publish:
         publish(runs, docs)
     report = write_report(runs, args.out_dir)

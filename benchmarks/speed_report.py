@@ -11,9 +11,16 @@ import pandas as pd
 
 from .common import write_table
 from .contenders import contender
+from .targets import GAIN, ablations_text, short_text, targets_text
 
 SIZE = ['height', 'width', 'allocator']
-TITLES = dict(evaluation='Evaluation: forward', training='Training: forward + backward')
+TITLES = dict(
+    short='In short',
+    targets='Targets',
+    evaluation='Evaluation: forward',
+    training='Training: forward + backward',
+    ablations="The papers' ablations",
+)
 MARKED = re.compile(r'(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)', re.S)
 
 
@@ -27,7 +34,7 @@ def write_report(runs: pd.DataFrame, out_dir: Path) -> Path:
 
 
 def report_texts(runs: pd.DataFrame) -> dict[str, str]:
-    """Conditions and failures, and tables of evaluation and training, as Markdown."""
+    """Conditions and failures, and what was measured by :data:`TITLES`, as Markdown."""
     one = runs.iloc[0]
     notes = runs[runs.note.fillna('') != ''] if 'note' in runs else runs[:0]
     texts = dict(
@@ -36,23 +43,42 @@ def report_texts(runs: pd.DataFrame) -> dict[str, str]:
         'largest of them. Memory is the peak above weights and image.'
         + ''.join(f'\n* {_label(run.model)}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples())
     )
+    texts.update(short=short_text(runs), targets=targets_text(runs), ablations=ablations_text(runs))
+    main = runs[(runs['dtype'] == one['dtype']) & ~runs.model.str.match(f'tiny_|.*{GAIN}')]
+    models = main.groupby(['height', 'width']).model.transform('nunique')
+    main = main[2 * models >= models.max()]  # other sizes are for the plot alone
     for name, backward in (('evaluation', False), ('training', True)):
-        chosen = runs[runs.backward == backward]
+        chosen = main[main.backward == backward]
         if len(chosen):
             each = ratios(chosen)
             each['model'] = each.model.map(_label) + ' : ' + each.rival.map(_label)
             ratio_table = _wide(each.groupby(['model', *SIZE], sort=False).ratio.agg(_spread))
             texts[name] = '\n\n'.join(filter(None, (cost_table(chosen), ratio_table)))
-    return texts
+    return {name: texts[name] for name in ('conditions', *TITLES) if texts.get(name)}
 
 
 def publish(runs: pd.DataFrame, docs: Path) -> None:
     """Writes ``data/benchmark.csv``, the marked parts of ``benchmark.md``, and the figures by ``figures/speed.py``."""
     write_table(runs, docs / 'data/benchmark.csv')
-    page, texts = docs / 'benchmark.md', report_texts(runs)
-    filled = MARKED.sub(lambda found: f'{found[1]}{texts.get(found[2], "")}\n{found[3]}', page.read_text())
-    page.write_text(filled)
+    fill_page(docs / 'benchmark.md', page_texts(runs))
     subprocess.run([sys.executable, docs / 'figures/speed.py'], check=True)
+
+
+def page_texts(runs: pd.DataFrame) -> dict[str, str]:
+    """:func:`report_texts` for the page, whose own headings need something below them."""
+    texts = report_texts(runs)
+    for name in ('targets', 'ablations'):
+        texts[name] = f'## {TITLES[name]}\n\n{texts[name]}' if name in texts else ''
+    return dict(dict.fromkeys(TITLES, ''), **texts)
+
+
+def fill_page(page: Path, texts: dict[str, str]) -> None:
+    """Writes texts by their names between the lines ``<!-- benchmark NAME -->`` and ``<!-- end -->`` of a page."""
+
+    def fill(found: re.Match) -> str:
+        return f'{found[1]}{texts[found[2]]}\n{found[3]}' if found[2] in texts else found[0]
+
+    page.write_text(MARKED.sub(fill, page.read_text()))
 
 
 def cost_table(runs: pd.DataFrame) -> str:

@@ -13,8 +13,9 @@ from torch import nn
 from benchmarks import gpu, speed
 from benchmarks.common import ROOT, read_table
 from benchmarks.contenders import CONTENDERS, build_contender, contender, fold_norms
-from benchmarks.speed import ALLOCATORS, KEY, main, measure_all, run_benchmark
-from benchmarks.speed_report import MARKED, ratios, report_texts, write_report
+from benchmarks.speed import ALLOCATORS, KEY, main, measure_all, plan, run_benchmark
+from benchmarks.speed_report import MARKED, page_texts, ratios, write_report
+from benchmarks.targets import TARGETS
 from benchmarks.worker import Case, Settings
 from mmsoft.utils import UsageError
 
@@ -98,22 +99,45 @@ def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
 
 
 def test_the_page_is_of_the_data():
-    texts, page = report_texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
+    texts, page = page_texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
     assert {found[2] for found in MARKED.finditer(page)} == {*texts}
     assert all(text in page for text in texts.values())
 
 
+def test_the_plan_has_what_the_page_says():
+    cases = [(dtype, case) for dtype, some in plan().items() for case in some]
+    table = pd.concat(
+        runs(**{name: [value] for name, value in case._asdict().items()}, dtype=[dtype], allocator=[allocator])
+        for dtype, case in cases
+        for allocator in ALLOCATORS
+    )
+    assert all(contender(case.model) for _, case in cases)
+    texts = page_texts(table)
+    assert all(texts.values())
+    assert texts['targets'].count('| met ') == 6 and len(texts['targets'].splitlines()) == len(TARGETS) + 4
+    assert (
+        '| not met |' in texts['targets'] and 'Transformer' in texts['ablations'] and '**A training' in texts['short']
+    )
+    glibc = table[table.allocator == 'glibc']
+    assert ' met' not in page_texts(glibc)['targets'] and texts['short'].count(' / ') == 13
+
+
+def test_nothing_is_measured_when_time_is_over(tmp_path, answers):
+    cases = [Case('soft_tiny', 64, 64, False)]
+    assert run_benchmark(cases, tmp_path / 'runs.csv', until=0.0).empty and not answers
+
+
 def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatch):
     file = tmp_path / 'runs.csv'
-    same = dict(models=['soft_tiny'], sizes=[(64, 64)], passes=[False], file=file, rounds=1)
+    same = dict(cases=[Case('soft_tiny', 64, 64, False)], file=file, rounds=1)
     table = run_benchmark(**same)
     assert len(answers) == len(table) == 2
     again = run_benchmark(**same)
     assert len(answers) == 2 and again.seconds.tolist() == table.seconds.tolist()
     for other in (
-        dict(models=['pvt_tiny']),
-        dict(sizes=[(64, 96)]),
-        dict(passes=[True]),
+        dict(cases=[Case('pvt_tiny', 64, 64, False)]),
+        dict(cases=[Case('soft_tiny', 64, 96, False)]),
+        dict(cases=[Case('soft_tiny', 64, 64, True)]),
         dict(settings=Settings(dtype='bfloat16')),
         dict(settings=Settings(batch=2)),
         dict(rounds=2),
@@ -130,13 +154,11 @@ def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatc
 
 
 def test_a_failure_and_a_slow_contender_do_not_end_the_run(tmp_path, answers):
-    table = run_benchmark(
-        ['resnet50', 'swin_tiny', 'pvt_tiny'], [(64, 64), (32, 32)], [False], tmp_path / 'r.csv', rounds=3
-    )
+    models = ['resnet50', 'swin_tiny', 'pvt_tiny']
+    cases = [Case(model, side, side, False) for model in models for side in (64, 32)]
+    table = run_benchmark(cases, tmp_path / 'r.csv', rounds=3)
     assert table.groupby(['model', 'height']).size().to_dict() == {
-        (model, height): 6 if model == 'pvt_tiny' else 2
-        for model in ('resnet50', 'swin_tiny', 'pvt_tiny')
-        for height in (32, 64)
+        (model, height): 6 if model == 'pvt_tiny' else 2 for model in models for height in (32, 64)
     }
     assert {turn for _, _, turn in answers} == {True, False}
     report = write_report(table, tmp_path).read_text()
@@ -231,5 +253,6 @@ def test_a_gpu_page(tmp_path, answers, monkeypatch):
     monkeypatch.setattr(gpu, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: done, PIPE=None, STDOUT=None))
     monkeypatch.setattr(gpu, 'commit', lambda: 'abc')
     gpu.main(['--device', 'cpu', '--models', 'pvt_tiny', '--sizes', '64', '--out-dir', str(tmp_path)])
+    assert len(answers) == 2 * 2 * 2 * 3  # passes, allocators, arithmetics, rounds
     page = (tmp_path / 'gpu.md').read_text()
     assert '9 passed' in page and 'PVT-Tiny' in page

@@ -1,4 +1,4 @@
-"""Draws docs/images/speed_accuracy.svg and tokens.svg from docs/data/benchmark.csv: ``python docs/figures/speed.py``.
+"""Draws docs/images/speed_accuracy.svg, tokens.svg and limits.svg from docs/data: ``python docs/figures/speed.py``.
 
 ``python -m benchmarks.speed --publish`` writes that file and runs this one. Scores are the papers'.
 """
@@ -31,7 +31,7 @@ SCORES = dict(
 PLACES = dict(sima_xcit_small=((-8, -2), 'right'), xcit_small=((-8, -12), 'right'))  # of labels that would meet others
 LINES = dict(
     soft_norm_small=('SOFT-Norm-Small', VIOLET, '-'),
-    soft_norm_small_400=('at most 400\nbottleneck tokens', VIOLET, '--'),
+    soft_norm_small_100=('at most 100\nbottleneck tokens', VIOLET, '--'),
     soft_norm_small_7x7=('7×7 bottleneck\ntokens', VIOLET, ':'),
     pvt_small=('PVT-Small', BLUE, '-'),
     sima_xcit_small=('SimA-XCiT-S12/16', ORANGE, '-'),
@@ -102,7 +102,33 @@ def tokens(runs):
     save(figure, 'tokens')
 
 
+def limits(scores):
+    """AP against CPU seconds an image, a point for each limit in evaluation; bars are the range of the seeds."""
+    figure, panel = plt.subplots(figsize=(7, 3.6), layout='constrained')
+    seconds = scores[scores.limit >= 0].groupby('limit').seconds.median().sort_values()
+    for trained, colour, label, shift in ((0, VIOLET, 'trained without a limit', 0), (100, BLUE, 'with 100', 0.004)):
+        by = scores[scores.trained == trained].groupby('limit').ap.agg(['mean', 'min', 'max'])
+        found = by.loc[seconds.index]
+        bars = found['mean'] - found['min'], found['max'] - found['mean']
+        x, side = seconds + shift, 1 - trained / 50
+        panel.errorbar(x, found['mean'], bars, color=colour, marker='o', markersize=4, lw=1, elinewidth=1, capsize=2)
+        place = (8, 9 * side - 3)
+        panel.annotate(label, (x.iloc[-1], found['mean'].iloc[-1]), place, textcoords='offset points', color=colour)
+    for limit, x in seconds.items():
+        panel.annotate(str(limit or 'none'), (x, scores.ap.max()), (0, 6), textcoords='offset points', ha='center')
+    control = scores[scores.limit < 0].ap.mean()
+    panel.axhline(control, color=GREY, lw=1, ls='--')
+    panel.annotate('without attention', (seconds.iloc[-1], control), (8, 4), textcoords='offset points', color=GREY)
+    top = 1.2 * scores.ap.max()
+    plain(
+        panel, xlabel='CPU seconds an image, one thread', ylabel='box AP', ylim=(0, top), xlim=(0, 1.35 * seconds.max())
+    )
+    save(figure, 'limits')
+
+
 if __name__ == '__main__':
     table = pd.read_csv(DOCS / 'data/benchmark.csv')
     speed_accuracy(table)
     tokens(table)
+    if (DOCS / 'data/limit_scores.csv').exists():
+        limits(pd.read_csv(DOCS / 'data/limit_scores.csv'))
