@@ -253,6 +253,6 @@ def test_a_gpu_page(tmp_path, answers, monkeypatch):
     monkeypatch.setattr(gpu, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: done, PIPE=None, STDOUT=None))
     monkeypatch.setattr(gpu, 'commit', lambda: 'abc')
     gpu.main(['--device', 'cpu', '--models', 'pvt_tiny', '--sizes', '64', '--out-dir', str(tmp_path)])
-    assert len(answers) == 2 * 2 * 2 * 3  # passes, allocators, arithmetics, rounds
+    assert len(answers) == 2 * 2 * 2 * 3  # passes, allocators, dtypes, rounds
     page = (tmp_path / 'gpu.md').read_text()
     assert '9 passed' in page and 'PVT-Tiny' in page
