@@ -2,7 +2,7 @@
 
     @pytest.mark.rounds(2, 30)
     def test_something_terrible(trial):
-        '''What is done to the poor thing, as it stands in docs/fault_injection.md.'''
+        '''What is done, as it stands in docs/fault_injection.md.'''
         where = trial.random.integers(100)
         trial.note(where=int(where))
 

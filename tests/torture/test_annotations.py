@@ -75,7 +75,7 @@ assert len(CASES) % STRIDE and len(CONFIGS) % STRIDE
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.rounds(12, 2 * len(CASES))
 def test_data_with_one_thing_wrong(trial, shapes, tmp_path):
-    """COCO, ADE20K and ImageFolder files with one thing wrong are refused in one sentence, others are trained on"""
+    """COCO, ADE20K and ImageFolder files with one thing wrong get one error message, others are trained on"""
     form, name = CASES[trial.round * STRIDE % len(CASES)]
     trial.note(form=form, case=name)
     forget_runs()
@@ -95,7 +95,7 @@ def test_data_with_one_thing_wrong(trial, shapes, tmp_path):
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.rounds(8, len(CONFIGS))
 def test_configs_with_one_thing_wrong(trial, shapes, tmp_path):
-    """A config with one thing wrong is refused in one sentence that names it"""
+    """A config with one thing wrong gets one error message that names it"""
     name = list(CONFIGS)[trial.round * STRIDE % len(CONFIGS)]
     trial.note(case=name)
     forget_runs()

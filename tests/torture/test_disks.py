@@ -159,7 +159,7 @@ def test_read_only(trial, disk):
 @pytest.mark.rounds(1, 20)
 @pytest.mark.parametrize('workers', [0, 2])
 def test_data_vanish(trial, workers, folder, tmp_path, monkeypatch):
-    """Pictures that vanish or are cut while training; once they are back, it goes on to its end."""
+    """Images that vanish or are cut while training; once they are back, it goes on to its end."""
     shutil.copytree('data', tmp_path / 'data')
     for task in ('detector', 'segmenter'):
         shutil.copy(f'{task}.py', tmp_path)

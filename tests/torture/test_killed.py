@@ -88,7 +88,7 @@ def test_data_generation(trial, shapes, tmp_path):
 
 @pytest.mark.rounds(1, 30)
 def test_writing_a_checkpoint(trial, tmp_path):
-    """A checkpoint written over and over: it is always one whole version."""
+    """A checkpoint written over and over: it is always one complete version."""
     process = start([sys.executable, '-c', WRITE], tmp_path)
     assert process.stdout.readline() == b'ready\n'
     trial.note(kill=kill(process, trial, 1), left=len(list(tmp_path.glob('.*'))))
@@ -303,7 +303,7 @@ def test_two_processes(trial, folder, uninterrupted, tmp_path):
 
 @pytest.mark.rounds(1, 10)
 def test_predicting(trial, folder, tmp_path):
-    """Prediction that is told to end, by Ctrl-C or SIGTERM: what was done is saved, and whole."""
+    """Prediction that is told to end, by Ctrl-C or SIGTERM: what was done is saved and complete."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     train(Training, 'detector', tmp_path)
     prediction = Tool(

@@ -1,4 +1,4 @@
-"""Long runs: nothing grows, nothing is poisoned, and one broken picture is not the end of it."""
+"""Long runs: nothing grows, nothing is poisoned, and one broken image does not end them."""
 
 import gc
 import json
@@ -174,7 +174,7 @@ POISON = (
 
 @pytest.mark.parametrize('task', ['detector', 'segmenter'])
 def test_one_poisoned_picture(trial, task, tmp_path):
-    """NaN in one picture: training ends with the sentence, and no checkpoint holds it."""
+    """NaN in one image: training ends with the error message, and no checkpoint holds it."""
     with pytest.raises(UsageError) as caught:
         train(
             task,
@@ -196,7 +196,7 @@ def test_one_poisoned_picture(trial, task, tmp_path):
 
 
 def test_one_broken_picture(trial, tmp_path, monkeypatch):
-    """A broken picture: training ends with its name."""
+    """A broken image: training ends with its name."""
     victim = Path('data/shapes/images/training/000007.jpg')
     whole = victim.read_bytes()
     monkeypatch.setattr(launch, 'ensure_shapes', lambda: victim.write_bytes(b'no picture'))

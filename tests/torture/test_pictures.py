@@ -55,7 +55,7 @@ def model(tmp_path_factory):
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.rounds(3, 12)
 def test_odd_pictures(trial, model, tmp_path, capfd):
-    """A folder of 37 pictures of every kind is predicted: odd sizes, modes, names and links, bombs, damage"""
+    """A folder of 37 images of every kind is predicted: odd sizes, modes, names and links, bombs, damage"""
     name = list(TINY)[trial.round % 3]
     good, bad = fill(tmp_path / 'in', trial.random)
     broken = predict(
