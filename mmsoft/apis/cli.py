@@ -16,7 +16,7 @@ CANNOT_WRITE = (*DISK, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
-    """Runs a tool. An error of its user is one line, with ``--traceback`` its whole trace; a defect is a trace.
+    """Runs a tool. A user's error prints one message, with ``--traceback`` its trace; a programming error its trace.
 
     Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError` or where
     files cannot be written; 130 after Ctrl-C, of which ``when_interrupted`` tells.

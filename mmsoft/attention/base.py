@@ -26,7 +26,7 @@ class LinearQKV(nn.Linear):
 
 
 class Site(NamedTuple):
-    """What an architecture knows of the place where tokens attend."""
+    """Where in an architecture an attention is: what it is built for."""
 
     dims: int  #: Channels C of the tokens.
     heads: int  #: Heads h, which divide C.

@@ -31,7 +31,7 @@ class SimAXCiT(BaseBackbone):
     works: the convolutions that make the patches give ceil(H / patch) rows, nothing is padded or cropped.
 
     In a batch of images padded to one size, the padding enters the norm over all tokens and every image's result
-    depends on how large the others are. Published networks are trained so; ``mask_padding`` takes the padding out.
+    depends on how large the others are. Published networks are trained so; ``mask_padding`` excludes padding.
 
     Args:
         arch (str or dict): ``'{nano-12, tiny-12, tiny-20, tiny-24, small-12, small-24, medium-24, large-24}-{p16,

@@ -35,7 +35,7 @@ class CheckpointError(UsageError):
 
 
 def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek: bool = False) -> dict:
-    """Reads a checkpoint, running nothing that it may hold: ``torch.load(weights_only=True)`` for trainers' files, too.
+    """Reads a checkpoint by ``torch.load(weights_only=True)``, which runs no code in it; files of trainings, too.
 
     Args:
         filename (str or Path): A file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or

@@ -46,7 +46,7 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
 
 
 def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
-    """Checks that a checkpoint is a model's: OpenMMLab libraries only warn when it is not, and use random weights.
+    """Checks that a checkpoint belongs to a model. OpenMMLab libraries only warn if not, and use random weights.
 
     Args:
         model (nn.Module): The model, as an OpenMMLab library builds it; it may be wrapped.

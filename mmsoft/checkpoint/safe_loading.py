@@ -14,7 +14,7 @@ from .names import SOFT
 
 
 def use_safe_loading(on: bool = True) -> None:
-    """Has mmengine read files and addresses with :func:`load_safely` in this process, or else by its own loaders."""
+    """Makes mmengine read files and addresses with :func:`load_safely` in this process, or by its own loaders again."""
     CheckpointLoader.register_scheme('', load_safely if on else load_from_local, force=True)
     CheckpointLoader.register_scheme(('http://', 'https://'), load_safely if on else load_from_http, force=True)
 

@@ -68,7 +68,7 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
 
 @HOOKS.register_module()
 class WholeCheckpointsHook(Hook):
-    """Has mmengine's ``CheckpointHook`` write whole files or none, and remove old ones after that.
+    """Makes mmengine's ``CheckpointHook`` write complete files or none, and remove old ones only afterwards.
 
     Checkpoints in remote storage, and ones whose ``backend_args`` are set, are left to their backends.
     """

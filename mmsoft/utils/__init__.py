@@ -1,10 +1,10 @@
-"""The exceptions that are meant for the person at the keyboard."""
+"""Exceptions for errors that a user can correct."""
 
 from collections.abc import Sequence
 
 
 class UsageError(Exception):
-    """Something outside the program is wrong, and its message says what, and what to do about it.
+    """An error that a user can correct; the message says what is wrong and what to do about it.
 
     The tools print the message and end with exit code 2; anything else that is raised is a defect and keeps its trace.
     """

@@ -22,7 +22,7 @@ def whole_or_none(path: Union[str, Path]) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
-    """Opens a file that takes the place of ``path`` once it is whole; until then and after errors the old one stays.
+    """Opens a file that replaces ``path`` once it is complete; until then and after errors the old one stays.
 
     It is written under a hidden name of its own beside ``path``, so several processes may write the same file: the last
     to finish wins. What killed processes have left of this file is removed.
