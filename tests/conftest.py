@@ -3,11 +3,13 @@
 import functools
 import os
 import random
+import shutil
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 torch.set_num_threads(1 if 'PYTEST_XDIST_WORKER' in os.environ else min(2, torch.get_num_threads()))
 os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
@@ -41,3 +43,32 @@ def seed():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope='session')
+def once(tmp_path_factory):
+    """``once(name, make)``: a folder that ``make(folder)`` fills once, for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base
+
+    def once(name, make):
+        folder, made = base / name, base / f'{name}.made'
+        with FileLock(base / f'{name}.lock'):
+            if not made.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                made.touch()
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope='session')
+def small_shapes(once):
+    """A small synthetic shapes data set, for all tests: copy it."""
+    from trainings import SHAPES
+
+    from mmsoft.datasets.shapes import ensure_shapes
+
+    return once('shapes', lambda folder: ensure_shapes(folder / 'shapes', **SHAPES)) / 'shapes'

@@ -41,9 +41,7 @@ class Elsewhere:
 
     def __init__(self, folder: Path):
         self.folder = folder / 'project'
-        self.folder.mkdir()
         self.python = folder / 'env/bin/python'
-        self.package = None
 
     def run(self, *arguments, interpreter=None) -> str:
         """Runs Python; what it prints is in the failure."""
@@ -57,14 +55,18 @@ class Elsewhere:
     def mim(self, *arguments) -> str:
         return self.run('-m', 'mim', *arguments)
 
+    @property
+    def package(self) -> Path:
+        (package,) = self.python.parents[1].glob('lib/python*/site-packages/mmsoft')
+        return package
+
     def resource(self, name: str) -> Path:
         return self.package / '.mim' / name
 
 
-@pytest.fixture(scope='module')
-def elsewhere(tmp_path_factory):
-    pytest.importorskip('mim')
-    place = Elsewhere(tmp_path_factory.mktemp('install'))
+def install(folder: Path) -> None:
+    place = Elsewhere(folder)
+    place.folder.mkdir()
     source, wheels = place.folder.parent / 'source', place.folder.parent / 'wheels'
     source.mkdir()
     for name in ('mmsoft', 'configs', 'tools', 'requirements'):
@@ -79,24 +81,32 @@ def elsewhere(tmp_path_factory):
     for shim in Path(sysconfig.get_path('purelib')).glob('distutils-precedence.pth'):
         shutil.copy(shim, site)  # setuptools', of which Python 3.12 has its distutils
     place.run('-m', 'pip', '--python', place.python, 'install', *OFFLINE, *wheels.glob('*.whl'), interpreter=HERE)
-    place.package = site / 'mmsoft'
     place.run(
         '-c',
         'from mmsoft.datasets.shapes import ensure_shapes; '
         'ensure_shapes(train=4, val=2, portraits=32, size=64, portrait_size=32)',
     )
-    return place
 
 
-@pytest.fixture(scope='module')
-def trained(elsewhere):
+@pytest.fixture(scope='session')
+def elsewhere(once):
+    pytest.importorskip('mim')
+    return Elsewhere(once('install', install))
+
+
+@pytest.fixture(scope='session')
+def trained(elsewhere, once):
     """Config, checkpoint and work directory of one epoch by ``mim train mmsoft``, where mim finds a wheel."""
-    work_dir, config = elsewhere.folder / 'trained', elsewhere.resource(f'configs/{CONFIG}')
-    options = '--work-dir', work_dir, '--cfg-options', 'train_cfg.max_epochs=1'
-    if FORK:
-        elsewhere.run(elsewhere.resource('tools/train.py'), config, *options)
-    else:
-        elsewhere.mim('train', 'mmsoft', CONFIG, *options)
+    config = elsewhere.resource(f'configs/{CONFIG}')
+
+    def train(work_dir):
+        options = '--work-dir', work_dir, '--cfg-options', 'train_cfg.max_epochs=1'
+        if FORK:
+            elsewhere.run(elsewhere.resource('tools/train.py'), config, *options)
+        else:
+            elsewhere.mim('train', 'mmsoft', CONFIG, *options)
+
+    work_dir = once('trained', train)
     return config, work_dir / 'epoch_1.pth', work_dir
 
 

@@ -1,6 +1,7 @@
 """The hosts' switches: gradient accumulation, several processes and EMA, on a classifier without batch statistics."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import pytest
 import torch
 
 from mmsoft.apis import launch
-from mmsoft.datasets.shapes import ensure_shapes
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -39,9 +39,9 @@ BATCH = 4
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, small_shapes):
     folder = tmp_path_factory.mktemp('project')
-    ensure_shapes(folder / 'data/shapes', train=4, val=2, portraits=32, size=64, portrait_size=32)
+    shutil.copytree(small_shapes, folder / 'data/shapes')
     (folder / 'config.py').write_text(CONFIG)
     (folder / 'ema.py').write_text("_base_ = 'config.py'\ncustom_hooks = [dict(type='EMAHook', momentum=0.5)]\n")
     return folder

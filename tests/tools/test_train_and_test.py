@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from mmengine.logging import MMLogger
 from mmengine.visualization import Visualizer
 
 from mmsoft.apis import cli, launch
-from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +43,10 @@ CONFIGS = dict(detector=DETECTOR, segmenter=SEGMENTER, classifier=CLASSIFIER)
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, small_shapes):
     """A folder to run in, with a small data set and a config for each host."""
     folder = tmp_path_factory.mktemp('project')
-    ensure_shapes(folder / 'data/shapes', train=12, val=4, portraits=32, size=64, portrait_size=32)
+    shutil.copytree(small_shapes, folder / 'data/shapes')
     for name, text in CONFIGS.items():
         (folder / f'{name}.py').write_text(text)
     return folder

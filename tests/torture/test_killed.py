@@ -97,8 +97,8 @@ def test_writing_a_checkpoint(trial, tmp_path):
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    return project(tmp_path_factory.mktemp('project'))
+def folder(tmp_path_factory, small_shapes):
+    return project(tmp_path_factory.mktemp('project'), small_shapes)
 
 
 OPTIONS = (

@@ -28,8 +28,8 @@ LASTING = 4
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    return project(tmp_path_factory.mktemp('project'))
+def folder(tmp_path_factory, small_shapes):
+    return project(tmp_path_factory.mktemp('project'), small_shapes)
 
 
 @pytest.fixture(autouse=True)

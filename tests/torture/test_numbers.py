@@ -18,8 +18,8 @@ from mmsoft.apis import launch, predict
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    return project(tmp_path_factory.mktemp('project'))
+def folder(tmp_path_factory, small_shapes):
+    return project(tmp_path_factory.mktemp('project'), small_shapes)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_company(trial, full, task, trained, tmp_path):
 def test_twice(trial, full, task, tmp_path):
     """Two trainings with one seed, with other numbers of loaders' workers: equal to the bit."""
     if not full:
-        pytest.skip('in the campaign; tests/engine/test_reproducible.py has it for make test')
+        pytest.skip('in the campaign; tests/engine/test_loops.py resumes with other numbers of workers')
     seed = int(trial.random.integers(2**31))
     one, other = (
         train(task, tmp_path / str(workers), **{'randomness.seed': seed, 'train_dataloader.num_workers': workers})

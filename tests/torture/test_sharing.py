@@ -10,9 +10,9 @@ from trainings import ROOT, project, same
 
 
 @pytest.mark.rounds(0, 3)
-def test_all_at_once(trial, tmp_path):
+def test_all_at_once(trial, tmp_path, small_shapes):
     """Two trainings, four predictions and a benchmark at once: all end, with the results that each has alone."""
-    folder = project(tmp_path)
+    folder = project(tmp_path, small_shapes)
     python = [sys.executable]
     train = {
         name: [*python, ROOT / 'tools/train.py', f'{task}.py', '--work-dir', name]

@@ -1,12 +1,11 @@
 """Trainings of a detector, a segmenter and a classifier that take seconds, with all that draws at random in ours."""
 
 import math
+import shutil
 from pathlib import Path
 
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.visualization import Visualizer
-
-from mmsoft.datasets.shapes import ensure_shapes
 
 ROOT = Path(__file__).parents[2]
 SHAPES = dict(train=12, val=4, portraits=32, size=64, portrait_size=32)
@@ -85,9 +84,9 @@ CONFIGS = {
 ITERATIONS = 8
 
 
-def project(folder):
-    """A folder with the data set and the configs, to run in."""
-    ensure_shapes(folder / 'data/shapes', **SHAPES)
+def project(folder, shapes):
+    """A folder with a copy of the data set and the configs, to run in."""
+    shutil.copytree(shapes, folder / 'data/shapes')
     for name, text in CONFIGS.items():
         (folder / f'{name}.py').write_text(text)
     return folder
