@@ -8,6 +8,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from trainings import forget_runs
 
 from mmsoft.attention.measure import without_attention
 from projects.trees.__main__ import CONFIGS, NAMES, run, table
@@ -102,6 +103,7 @@ def test_the_control_is_the_network_with_its_attention_taken_away():
 @pytest.mark.slow
 def test_the_command_trains_tests_and_draws_and_does_nothing_twice(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    forget_runs()
     make_data(source, 'data/trees')
     short = {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_dataloader.batch_size': 1}
     short.update({f'{kind}_dataloader.num_workers': 0 for kind in ('train', 'val', 'test')})
