@@ -47,6 +47,11 @@ def test_l2_is_torchs_normalize():
     assert_close(l1_attention(q, k, v, p=2), q_hat @ (k_hat.transpose(-2, -1) @ v))
 
 
+def test_without_a_norm_it_is_the_plain_product():
+    q, k, v = qkv(20, 20, 4, 5, batch=1)
+    assert_close(l1_attention(q, k, v, p=None), q @ k.transpose(-2, -1) @ v)
+
+
 @pytest.mark.parametrize('order', ['tokens', 'channels'])
 @pytest.mark.parametrize('scale', [0, 1e-14])
 def test_dead_channels_are_divided_by_eps(order, scale):
