@@ -6,12 +6,9 @@ from typing import Any, Optional
 
 from mmengine.config import Config
 
-from ..utils import UsageError
 from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, map_dicts, type_name, without_pretrained
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
-DATA = dict(mmdet='CocoDataset', mmseg='ADE20KDataset', mmpretrain='ImageNet')
-"""Data sets that the synthetic shapes data set can stand for, by the library."""
 SCENES, EPOCHS = 128, 2
 BATCH_SIZE = dict(mmdet=4, mmseg=4, mmpretrain=8)
 
@@ -29,25 +26,16 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     size if the config says what it is meant for.
 
     Args:
-        cfg: Config on COCO (boxes or masks), ADE20K or ImageNet, as those of this repository. It is left as it is.
+        cfg: Config of a detector, segmenter or classifier, as those of this repository. It is left as it is.
         length: Number of epochs or iterations, whichever the config counts; two epochs of 128 scenes if None.
         root: Where the synthetic shapes data set is.
 
     Returns:
         The new config; the same one if it was written for the synthetic shapes data set.
-
-    Raises:
-        UsageError: If the config is on other data.
     """
     if on_shapes(cfg):
         return cfg
     cfg, scope = without_pretrained(cfg), cfg.default_scope
-    others = {type_name(dataset) for dataset in datasets(cfg)} - {DATA[scope]}
-    if others:
-        raise UsageError(
-            '--demo-data is for configs on COCO, ADE20K and ImageNet, as those in configs/; this one is '
-            f'on {", ".join(sorted(others))}.'
-        )
     masks = any(part.get('with_mask') for part in dicts(cfg.train_dataloader))
     for name in LOADERS:
         split = 'train' if name.startswith('train') else 'val'
