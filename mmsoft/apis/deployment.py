@@ -23,11 +23,9 @@ from mmsoft.utils.files import atomic_write
 from .tasks import build_task
 
 TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
-KEY = 'mmsoft'
-"""Where the description is, as JSON, in a file's metadata."""
+KEY = 'mmsoft'  # where the description is, as JSON, in a file's metadata
 OPSET = 17
-AXES = {0: 'batch', 2: 'height', 3: 'width'}
-"""Dimensions of images that may be free."""
+AXES = {0: 'batch', 2: 'height', 3: 'width'}  # dimensions of images that may be free
 
 
 def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]] = None, force: bool = False) -> str:

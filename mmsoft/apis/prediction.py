@@ -56,10 +56,7 @@ def predict(
             task.draw(image[..., ::-1].copy(), sample, drawing)
         if save_pred:
             task.save(sample, out / 'preds' / f'{names[path]}{task.suffix}')
-    print(
-        f'Drawings of {len(names) - len(broken)} of {len(names)} images are in {out / "vis"}'
-        + (f', predictions in {out / "preds"}.' if save_pred else '.')
-    )
+    print(f'Results of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
 
 

@@ -23,8 +23,7 @@ from mmsoft.utils.files import atomic_write
 from .prediction import check_new, find_images, prepare
 from .tasks import build_task
 
-PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))
-"""Of bottleneck tokens, as parts of height and width."""
+PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as parts of height and width
 
 
 def visualize(

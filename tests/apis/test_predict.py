@@ -166,7 +166,7 @@ def test_stages_are_counted_from_0(trained, pictures, tmp_path):
 def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_path):
     code, said, complaint = tool('predict', *trained('soft_tiny_in1k'), pictures, '--out-dir', tmp_path / 'out')
     assert code == 1 and 'broken.jpg is skipped' in complaint
-    assert f'Drawings of 4 of 5 images are in {tmp_path / "out/vis"}' in said
+    assert f'Results of 4 of 5 images are in {tmp_path / "out"}.' in said
     assert files(tmp_path / 'out') == [f'vis/{picture}' for picture in PICTURES]
 
 
