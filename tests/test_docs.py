@@ -131,6 +131,11 @@ def test_tutorials_are_on_the_site_and_have_no_outputs(path):
     assert f'tutorials/{path.stem}.md' in (ROOT / 'mkdocs.yml').read_text()
     code = [cell for cell in json.loads(path.read_text())['cells'] if cell['cell_type'] == 'code']
     assert code and not any(cell['outputs'] or cell['execution_count'] for cell in code)
+    for line in ''.join(f'{"".join(cell["source"])}\n' for cell in code).splitlines():
+        if re.match(r'from (mmsoft|projects)', line):  # the rest is seen by `make docs` alone
+            exec(line, {})
+        for tool in re.findall(r'tools/\w+\.py|configs/[\w/]+\.py', line):
+            assert (ROOT / tool).exists(), tool
 
 
 # The highest learning rate of each config on a page, as the page states it.
