@@ -158,13 +158,26 @@ RETINANET = {
 }
 METHODS = dict(
     retinanet=Method('retinanet_soft_tiny_1x', options=RETINANET),
-    mask_rcnn=Method('mask_rcnn_soft_tiny_1x', iterations=700, options={**_MASKS, 'train_cfg.rcnn.sampler.num': 32}),
+    mask_rcnn=Method('mask_rcnn_soft_tiny_1x', options={**_MASKS, 'train_cfg.rcnn.sampler.num': 128}),
     cascade_mask_rcnn=Method(
         'cascade_mask_rcnn_soft_small_3x',
         options={**_MASKS, **{f'train_cfg.rcnn.{stage}.sampler.num': 32 for stage in range(3)}},
     ),
     atss=Method('atss_soft_small_3x', options=_CENTRES),
     gfl=Method('gfl_soft_small_3x', options=_CENTRES),
+    rtmdet=Method(
+        'rtmdet_soft_small_100e',
+        iterations=900,
+        options={
+            'neck.num_csp_blocks': 1,
+            'bbox_head.norm_cfg': dict(type='BN', _delete_=True),
+            'bbox_head.anchor_generator.strides': [4, 8, 16],
+            'bbox_head.stacked_convs': 2,
+            'test_cfg.nms_pre': 300,
+            'data_preprocessor.batch_augments': None,
+            'data_preprocessor.pad_size_divisor': 32,
+        },
+    ),
     sparse_rcnn=Method(
         'sparse_rcnn_soft_small_3x',
         options={
