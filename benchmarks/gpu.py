@@ -56,7 +56,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         parts = [f'# {processor(args.device)}, commit {commit()}', tests.stdout.strip().splitlines()[-1]]
         for settings in arithmetic:
             runs = run_benchmark(cases, args.out_dir / 'runs.csv', settings, count, until=until)
-            parts += [write_report(runs, args.out_dir).read_text()] if len(runs) else []
+            missing = f'{settings.dtype}{", compiled" * settings.compile}: not measured yet; the same command goes on.'
+            parts.append(write_report(runs, args.out_dir).read_text() if len(runs) else missing)
         page.write_text('\n\n'.join(parts) + '\n')
     print(f'{page.read_text()}\nThe page is {page}')
 

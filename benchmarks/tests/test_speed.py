@@ -252,7 +252,10 @@ def test_a_gpu_page(tmp_path, answers, monkeypatch):
     done = subprocess.CompletedProcess([], 0, stdout='9 passed in 1s')
     monkeypatch.setattr(gpu, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: done, PIPE=None, STDOUT=None))
     monkeypatch.setattr(gpu, 'commit', lambda: 'abc')
-    gpu.main(['--device', 'cpu', '--models', 'pvt_tiny', '--sizes', '64', '--out-dir', str(tmp_path)])
+    command = ['--device', 'cpu', '--models', 'pvt_tiny', '--sizes', '64', '--out-dir', str(tmp_path)]
+    gpu.main([*command, '--minutes', '0'])
+    assert not answers and (tmp_path / 'gpu.md').read_text().count('not measured yet') == 2
+    gpu.main(command)
     assert len(answers) == 2 * 2 * 2 * 3  # passes, allocators, dtypes, rounds
     page = (tmp_path / 'gpu.md').read_text()
     assert '9 passed' in page and 'PVT-Tiny' in page
