@@ -224,7 +224,9 @@ def test_setup_ends_if_it_cannot_read_what_to_install(step):
     functions = f'/^{step}() {{/,/^}}/p'
     script = f'source <(sed -n "{functions}" tools/setup_env.sh); requirements() {{ false; }}; {step}; echo went on'
     done = subprocess.run(
-        ['bash', '-euc', f'HOSTS= VENV=absent; pip_install() {{ :; }}; {script}'], cwd=ROOT, stdout=-1
+        ['bash', '-euc', f'HOSTS= VENV=absent; compiled() {{ false; }}; pip_install() {{ :; }}; {script}'],
+        cwd=ROOT,
+        stdout=-1,
     )
     assert done.returncode == 1 and not done.stdout
 

@@ -198,8 +198,9 @@ install_mmcv() {
 
 # The extras of pyproject.toml, and the OpenMMLab libraries by the names that the stack has for them.
 install_libraries() {
-    local extras
-    extras=$(requirements runtime tools timm export benchmarks notebooks tests lint)
+    local extras groups=(runtime tools timm export benchmarks tests lint)
+    ! compiled || groups+=(notebooks)  # they need detectors
+    extras=$(requirements "${groups[@]}")
     pip_install $extras $HOSTS ftfy regex
 }
 
