@@ -44,12 +44,14 @@ class Runner:
 
 @pytest.mark.parametrize('gamma, closed', [(3.0, True), (0.3, False)])
 def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
-    runner, hook = Runner(gamma), AttentionShareHook(interval=2, begin=3)
+    runner, hook = Runner(gamma), AttentionShareHook(interval=2, begin=4)
     with caplog.at_level(logging.WARNING, 'mmengine'):
         MMLogger.get_current_instance().addHandler(caplog.handler)
         runner.train(hook, 2)
         assert not caplog.records, 'before the iteration to begin at'
-        runner.train(hook, 6)
+        runner.train(hook, 2)
+        assert bool(caplog.records) == closed, 'at that iteration'
+        runner.train(hook, 4)
         MMLogger.get_current_instance().removeHandler(caplog.handler)
     assert [step for step, _ in runner.visualizer.scalars] == [2, 4, 6, 8]
     name = 'backbone.stages.0.blocks.0.attn'
