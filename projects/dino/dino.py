@@ -23,13 +23,18 @@ class Projection(BaseModule):
         out_dims (int): Scores K.
         hidden (int): Channels between the first three layers.
         bottleneck (int): Channels in front of the last layer.
+        norm (bool): A BatchNorm behind the first two layers, ``use_bn_in_head`` of the authors' code. In a short
+            training it keeps the scores of different images apart.
     """
 
-    def __init__(self, in_dims: int, out_dims: int = 65536, hidden: int = 2048, bottleneck: int = 256) -> None:
+    def __init__(
+        self, in_dims: int, out_dims: int = 65536, hidden: int = 2048, bottleneck: int = 256, norm: bool = False
+    ) -> None:
         super().__init__(init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0))
-        self.layers = nn.Sequential(
-            nn.Linear(in_dims, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, bottleneck)
-        )
+        layers: list[nn.Module] = []
+        for dims in (in_dims, hidden):
+            layers += [nn.Linear(dims, hidden), *([nn.BatchNorm1d(hidden)] if norm else []), nn.GELU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, bottleneck))
         self.last = nn.Linear(bottleneck, out_dims, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -113,7 +118,7 @@ class DINO(BaseSelfSupervisor):
     def loss(self, inputs: list[Tensor], data_samples: Optional[list] = None) -> dict[str, Tensor]:
         """Of V views (B, 3, H, W), of which the teacher sees the first two; equally large ones go through together."""
         groups = [torch.cat(list(views)) for _, views in groupby(inputs, key=lambda view: view.shape)]
-        student = torch.cat([self.neck(self.backbone(group)[-1]) for group in groups])
+        student = self.neck(torch.cat([self.backbone(group)[-1] for group in groups]))
         with torch.no_grad():
             teacher = self.teacher['neck'](self.extract_feat(torch.cat(inputs[:2])))
         return self.head.loss(student.unflatten(0, (len(inputs), -1)), teacher.unflatten(0, (2, -1)))

@@ -4,8 +4,8 @@ python -m projects.dino sima
 """
 
 _base_ = 'supervised_sima_digits.py'
-epochs = 4
-start = dict(type='Pretrained', checkpoint='work_dirs/dino/dino_sima_0/epoch_6.pth', prefix='teacher.backbone.')
+epochs = 3
+start = dict(type='Pretrained', checkpoint='work_dirs/dino/dino_sima_0/epoch_4.pth', prefix='teacher.backbone.')
 backbone = dict(_base_.sima, init_cfg=start)
 model = dict(backbone=dict(_delete_=True, type='Probe', backbone=backbone, class_tokens=['cls_blocks.1']))
 train_dataloader = dict(dataset=dict(pipeline=_base_.pipeline))

@@ -5,7 +5,7 @@ python -m projects.dino sima
 
 _base_ = ['_base_/digits.py', 'mmpretrain::_base_/default_runtime.py', '../../../configs/_base_/reliable.py']
 custom_imports = dict(imports=['mmsoft.checkpoint.safe_loading', 'projects.dino'])
-epochs = 6
+epochs = 4
 crop = dict(type='RandomResizedCrop', scale=32, crop_ratio_range=(0.4, 1.0), interpolation='bicubic')
 model = dict(
     type='ImageClassifier', backbone=_base_.sima, head=dict(type='LinearClsHead', num_classes=10, in_channels=64)

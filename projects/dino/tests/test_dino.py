@@ -1,6 +1,7 @@
 """DINO's parts are held to formulas written out, to torch and to loops; small trainings resume to the bit."""
 
 import gzip
+import json
 import math
 from collections import Counter
 from copy import deepcopy
@@ -17,7 +18,7 @@ from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULE
 from mmsoft import apis
 from mmsoft.utils import UsageError
 from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection
-from projects.dino.__main__ import table
+from projects.dino.__main__ import HERE, NAMES, table
 from projects.dino.digits import make_data
 from projects.dino.evaluation import knn_votes
 from projects.dino.training import cosine
@@ -37,8 +38,8 @@ def scope():
     torch.manual_seed(0)
 
 
-def dino(name='sima'):
-    neck = dict(type='Projection', in_dims=32, out_dims=40, hidden=24, bottleneck=16)
+def dino(name='sima', **options):
+    neck = dict(type='Projection', in_dims=32, out_dims=40, hidden=24, bottleneck=16, **options)
     model = MODELS.build(
         dict(type='DINO', backbone=BACKBONES[name], neck=neck, head=dict(type='DINOLoss', out_dims=40))
     )
@@ -74,6 +75,26 @@ def test_the_projection_is_torchs_weight_norm_with_norms_of_one():
     x = torch.randn(4, 6)
     torch.testing.assert_close(neck(x), last(F.normalize(neck.layers(x))))
     assert neck.layers[0].weight.std() < 0.03 and not neck.layers[0].bias.any()
+
+
+def test_batch_norms_of_the_projection_average_over_all_views():
+    """As MultiCropWrapper and DINOHead of the authors' code."""
+    model = dino(norm=True)
+    model.backbone.eval()
+    kinds = [type(layer) for layer in model.neck.layers]
+    hidden = [torch.nn.Linear, torch.nn.BatchNorm1d, torch.nn.GELU]
+    assert kinds == [*hidden, *hidden, torch.nn.Linear]
+    seen = []
+    model.head.loss = lambda student, teacher: seen.append(student)
+    views = [torch.randn(3, 3, size, size) for size in (16, 16, 8)]
+    with torch.no_grad():
+        model.loss(views)
+        x = torch.cat([model.backbone(view)[-1] for view in views])
+        for first, norm in ((0, 1), (3, 4)):
+            x = F.linear(x, model.neck.layers[first].weight)
+            x = F.gelu((x - x.mean(0)) / (x.var(0, unbiased=False) + model.neck.layers[norm].eps).sqrt())
+        x = F.normalize(F.linear(x, model.neck.layers[-1].weight)) @ F.normalize(model.neck.last.weight).T
+    torch.testing.assert_close(seen[0].flatten(0, 1), x, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize('name', BACKBONES)
@@ -291,3 +312,9 @@ def test_a_resumed_training_equals_another_to_the_bit(digits):
 def test_the_table_has_means_and_spreads():
     row = table(dict(sima=[{'a': 1.0, 'b': 2.0}, {'a': 3.0, 'b': 2.0}])).splitlines()[2]
     assert [cell.strip() for cell in row.split('|')[1:-1]] == ['sima', '2', '2.0 ± 1.4', '2.0 ± 0.0']
+
+
+def test_the_page_has_the_table_of_the_results():
+    scores = json.loads((HERE / 'results.json').read_text())
+    assert set(scores) == set(NAMES)
+    assert table(scores) in (HERE / 'README.md').read_text()
