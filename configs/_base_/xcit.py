@@ -10,3 +10,4 @@ xcit_small_12_p16 = dict(
     tokens_norm=True,
     drop_path_rate=0.05,
 )
+xcit_start = dict(type='TruncNormal', layer='Linear', std=0.02)  # mmpretrain's default has a deviation of 1

@@ -4,5 +4,5 @@ python -m projects.dino xcit
 """
 
 _base_ = 'linear_sima_digits.py'
-backbone = dict(_delete_=True, **_base_.xcit, init_cfg=_base_.start)
+backbone = dict(dict(_base_.xcit, init_cfg=_base_.start), _delete_=True)
 model = dict(backbone=dict(backbone=backbone, class_tokens=['ca_layers.1']))

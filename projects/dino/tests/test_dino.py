@@ -214,6 +214,19 @@ def test_full_configs_are_the_papers(name):
     assert rates == pytest.approx([*np.linspace(0, 2.5e-4, warm * length), *falling], abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    'name', ['sima_xcit_small_12_p16_100e_in1k', 'xcit_small_12_p16_100e_in1k', 'sima_digits', 'xcit_digits']
+)
+def test_networks_begin_with_the_authors_small_weights(name):
+    """mmpretrain's XCiT begins, if not told otherwise, with weights of deviation 1."""
+    config = Config.fromfile(CONFIGS / f'dino_{name}.py').model.backbone
+    config.update(dict(depth=1) if config.type == 'mmpretrain.XCiT' else dict(out_indices=(0,)))
+    backbone = MODELS.build(config)
+    backbone.init_weights()
+    linears = [module.weight for module in backbone.modules() if isinstance(module, torch.nn.Linear)]
+    assert linears and all(0.01 < weight.std() < 0.03 for weight in linears)
+
+
 def test_views_are_the_papers():
     config = Config.fromfile(CONFIGS / 'dino_sima_xcit_small_12_p16_100e_in1k.py')
     image = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)

@@ -10,5 +10,11 @@ test_dataloader = dict(**ordered, dataset=dict(**digits, held_out=True))
 sizes = dict(embed_dims=64, num_heads=4, depth=3, patch_size=8)
 sima = dict(type='mmsoft.SimAXCiT', arch=sizes, out_indices=(2,), out_type='cls_token')
 xcit = dict(
-    type='mmpretrain.XCiT', img_size=32, layer_scale_init_value=1.0, tokens_norm=True, out_type='cls_token', **sizes
+    type='mmpretrain.XCiT',
+    img_size=32,
+    layer_scale_init_value=1.0,
+    tokens_norm=True,
+    out_type='cls_token',
+    init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),  # mmpretrain's default has a deviation of 1
+    **sizes,
 )
