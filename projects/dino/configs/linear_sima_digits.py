@@ -9,7 +9,7 @@ start = dict(type='Pretrained', checkpoint='work_dirs/dino/dino_sima_0/epoch_4.p
 backbone = dict(_base_.sima, init_cfg=start)
 model = dict(backbone=dict(_delete_=True, type='Probe', backbone=backbone, class_tokens=['cls_blocks.1']))
 train_dataloader = dict(dataset=dict(pipeline=_base_.pipeline))
-optim_wrapper = dict(optimizer=dict(lr=1e-2, weight_decay=0.0))
+optim_wrapper = dict(optimizer=dict(lr=1e-1, weight_decay=0.0))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6, end=1, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-6, begin=1, end=epochs, convert_to_iter_based=True),

@@ -1,7 +1,6 @@
 """DINO's parts are held to formulas written out, to torch and to loops; small trainings resume to the bit."""
 
 import gzip
-import json
 import math
 from collections import Counter
 from copy import deepcopy
@@ -18,7 +17,7 @@ from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULE
 from mmsoft import apis
 from mmsoft.utils import UsageError
 from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection
-from projects.dino.__main__ import HERE, NAMES, table
+from projects.dino.__main__ import table
 from projects.dino.digits import make_data
 from projects.dino.evaluation import knn_votes
 from projects.dino.training import cosine
@@ -325,9 +324,3 @@ def test_a_resumed_training_equals_another_to_the_bit(digits):
 def test_the_table_has_means_and_spreads():
     row = table(dict(sima=[{'a': 1.0, 'b': 2.0}, {'a': 3.0, 'b': 2.0}])).splitlines()[2]
     assert [cell.strip() for cell in row.split('|')[1:-1]] == ['sima', '2', '2.0 ± 1.4', '2.0 ± 0.0']
-
-
-def test_the_page_has_the_table_of_the_results():
-    scores = json.loads((HERE / 'results.json').read_text())
-    assert set(scores) == set(NAMES)
-    assert table(scores) in (HERE / 'README.md').read_text()
