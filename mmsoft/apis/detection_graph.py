@@ -6,44 +6,66 @@ before non-maximum suppression, the only operator whose output has any length.
 """
 
 from collections.abc import Sequence
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
-from mmdet.models import ATSSHead, GFLHead, RetinaHead
+from mmdet.models import (
+    ATSSHead,
+    CascadeRoIHead,
+    ConvFCBBoxHead,
+    FCNMaskHead,
+    GFLHead,
+    RetinaHead,
+    RPNHead,
+    Shared2FCBBoxHead,
+    Shared4Conv1FCBBoxHead,
+    SingleRoIExtractor,
+    StandardRoIHead,
+    TwoStageDetector,
+)
 from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
 from mmengine.config import ConfigDict
 from torch import Tensor, nn
-from torchvision.ops import nms
+from torchvision.ops import nms, roi_align
 
 from mmsoft.utils import UsageError
 
 Found = tuple[Tensor, Tensor, Tensor]
-HEADS = (RetinaHead, ATSSHead, GFLHead)
+DENSE_HEADS = (RetinaHead, ATSSHead, GFLHead)
+ROI_PARTS = (SingleRoIExtractor, ConvFCBBoxHead, Shared2FCBBoxHead, Shared4Conv1FCBBoxHead, FCNMaskHead)
+UNCLIPPED = dict(img_shape=None)
+"""Keeps mmdet from clipping boxes to a constant size: the graph knows an image's size only when it runs."""
 
 
 class Detections(nn.Module):
     """A detector from one image to the boxes in it.
 
     Args:
-        model (nn.Module): RetinaNet, ATSS or GFL.
+        model (nn.Module): RetinaNet, ATSS or GFL; Faster, Mask or Cascade R-CNN.
 
     Raises:
         UsageError: If it is another detector, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
     """
 
-    inputs, outputs = ('images', 'image_size'), ('boxes', 'scores', 'labels')
+    inputs: tuple[str, ...] = ('images', 'image_size')
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, head = model, getattr(model, 'bbox_head', None)
-        if type(head) not in HEADS:
+        two_stages = isinstance(model, TwoStageDetector)
+        self.model, self.roi = model, model.roi_head if two_stages else None
+        self.dense = model.rpn_head if two_stages else getattr(model, 'bbox_head', None)
+        if type(self.dense) not in ([RPNHead] if two_stages else DENSE_HEADS) or not _is_known(self.roi):
             raise UsageError(
-                f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS and GFL.'
+                f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, GFL, and '
+                'Faster, Mask and Cascade R-CNN with their usual heads.'
             )
-        if head.test_cfg.nms.get('type', 'nms') != 'nms':
-            raise UsageError(f'{head.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')
+        for part in filter(None, (self.dense, self.roi)):
+            if part.test_cfg.nms.get('type', 'nms') != 'nms':
+                raise UsageError(f'{part.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')
+        self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stages and self.roi.with_mask else []))
 
-    def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, ...]:
         """Finds objects.
 
         Args:
@@ -52,18 +74,35 @@ class Detections(nn.Module):
 
         Returns:
             tuple[Tensor]: Boxes (n, 4) as x1, y1, x2, y2 in pixels of the image, scores (n, ) and labels (n, ), best
-            first, where n is the config's ``max_per_img`` and missing boxes have a score of 0.
+            first, where n is the config's ``max_per_img`` and missing boxes have a score of 0. If the detector has
+            masks, also their probabilities (n, h, w) inside the boxes.
         """
         limit = image_size.to(images.dtype).flip(0).repeat(2)
-        return find(self.model.bbox_head, self.model.extract_feat(images), limit)
+        maps = self.model.extract_feat(images)
+        found = find(self.dense, maps, limit)
+        if self.roi is None:
+            return found
+        found = refine(self.roi, maps, found, limit)
+        return (*found, find_masks(self.roi, maps, found)) if self.roi.with_mask else found
+
+
+def _is_known(roi: Optional[nn.Module]) -> bool:
+    """Whether a second stage has nothing but the parts that :func:`refine` and :func:`find_masks` compute."""
+    parts = [part for child in roi.children() for part in _stages(child)] if roi else []
+    return (
+        type(roi) in (type(None), StandardRoIHead, CascadeRoIHead)
+        and all(type(part) in ROI_PARTS for part in parts)
+        and not any(getattr(part, 'custom_activation', False) for part in parts)
+        and all(getattr(layer, 'pool_mode', '') == 'avg' for part in parts for layer in getattr(part, 'roi_layers', ()))
+    )
 
 
 def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
-    """What one of :data:`HEADS` finds in one image.
+    """What one of :data:`DENSE_HEADS`, or an RPN, whose labels are the levels of the pyramid, finds in one image.
 
     Takes maps (1, C, H', W') and the limit of boxes, W, H, W, H of the image; returns what :func:`suppress` does.
     """
-    cfg, boxes, scores, labels = head.test_cfg, [], [], []
+    cfg, rpn, boxes, scores, labels = head.test_cfg, isinstance(head, RPNHead), [], [], []
     logits, offsets, *factors = head(maps)
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
     for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
@@ -76,11 +115,52 @@ def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
         best = best.masked_fill(best <= cfg.get('score_thr', 0), -1.0)
         place = place.clamp(max=score.numel() - 1)
-        labels.append(place % score.size(1))
+        label = torch.full_like(place, level) if rpn else place % score.size(1)
         place = place // score.size(1)
         boxes.append(head.bbox_coder.decode(prior[place], offset.reshape(-1, head.bbox_coder.encode_size)[place]))
         scores.append(best * factors[0][level][0].flatten().sigmoid()[place] if factors else best)
+        labels.append(label)
     return suppress(torch.cat(boxes), torch.cat(scores), torch.cat(labels), limit, cfg)
+
+
+def refine(roi: StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
+    """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
+    boxes, objectness, _ = proposals
+    sum_of_logits = 0
+    stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head)))
+    for i, (extractor, head) in enumerate(stages):
+        logits, offsets = head(pool(extractor, maps, F.pad(boxes, (1, 0))))
+        sum_of_logits = sum_of_logits + logits
+        if i < len(stages) - 1:
+            boxes = _clip(head.regress_by_class(boxes, logits[:, :-1].argmax(1), offsets, UNCLIPPED), limit)
+    scores = (sum_of_logits / len(stages)).softmax(-1)[:, :-1] * (objectness > 0)[:, None]
+    boxes = head.bbox_coder.decode(boxes, offsets).reshape(scores.size(0), -1, 4).expand(-1, scores.size(1), -1)
+    labels = torch.arange(scores.size(1), device=boxes.device).expand_as(scores)
+    return suppress(boxes.flatten(0, 1), scores.flatten(), labels.flatten(), limit, roi.test_cfg)
+
+
+def find_masks(roi: StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Tensor:
+    """Probabilities (n, h, w) of the masks inside n boxes, averaged over the stages of a cascade."""
+    boxes, _, labels = found
+    masks = torch.stack(
+        [
+            head(pool(extractor, maps, F.pad(boxes, (1, 0)))).sigmoid()
+            for extractor, head in zip(_stages(roi.mask_roi_extractor), _stages(roi.mask_head))
+        ]
+    ).mean(0)
+    return masks[:, 0] if masks.size(1) == 1 else masks[torch.arange(masks.size(0), device=masks.device), labels]
+
+
+def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor) -> Tensor:
+    """Features of regions (n, 5), each from the map that fits its size: mmcv's RoIAlign by torchvision's operator.
+
+    Every map is pooled for all regions; those of other maps are replaced by an empty one, whose features are zeros.
+    """
+    levels = extractor.map_roi_levels(rois, len(maps))[:, None]
+    return sum(
+        roi_align(x, rois * (levels == i), layer.output_size, layer.spatial_scale, layer.sampling_ratio, layer.aligned)
+        for i, (layer, x) in enumerate(zip(extractor.roi_layers, maps))
+    )
 
 
 def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:
@@ -89,10 +169,19 @@ def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: 
     Boxes that do not count have scores (n, ) of 0 or less. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
     ``score_thr`` and ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros.
     """
-    boxes, count = torch.minimum(boxes.clamp(min=0), limit), cfg.max_per_img
+    boxes, count = _clip(boxes, limit), cfg.max_per_img
     inside = (scores > cfg.get('score_thr', 0)) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
     # A box of zeros in front, which is never suppressed, stands for missing ones.
     boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, scores, labels))
     apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
     kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, count))[:count]
     return boxes[kept], scores[kept], labels[kept]
+
+
+def _clip(boxes: Tensor, limit: Tensor) -> Tensor:
+    return torch.minimum(boxes.clamp(min=0), limit)
+
+
+def _stages(part: nn.Module) -> list[nn.Module]:
+    """The parts of a cascade's stages, or the one of a single stage."""
+    return list(part) if isinstance(part, nn.ModuleList) else [part]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData
 
 from mmsoft.apis import deployment, detection_graph, export, predict
 from mmsoft.apis.tasks import Detection, build_task
@@ -31,9 +32,11 @@ MODELS_OF = {
     'atss_soft_small_3x': FPN,
     'gfl_soft_small_3x': FPN,
     'mask_rcnn_soft_tiny_1x': FPN,
+    'cascade_mask_rcnn_soft_small_3x': FPN,
+    'sparse_rcnn_soft_small_3x': FPN,
 }
 # Of these, the heads are compared without a file, see below.
-SLOW = ('atss_soft_small_3x', 'gfl_soft_small_3x')
+SLOW = ('cascade_mask_rcnn_soft_small_3x', 'atss_soft_small_3x', 'gfl_soft_small_3x')
 
 
 @pytest.fixture(scope='module')
@@ -82,11 +85,23 @@ def image(height, width):
 def assert_same_detections(got, model, inputs, samples):
     """The graph's rows are mmdet's predictions, in pixels of the network's input."""
     want = model.predict(inputs, samples, rescale=False)[0].pred_instances
-    boxes, scores, labels = (out[got[1] > 0] for out in got)
+    boxes, scores, labels, *masks = (out[got[1] > 0] for out in got)
     assert len(want) == len(boxes) > 0
     torch.testing.assert_close(boxes, want.bboxes, rtol=0, atol=2e-3)
     torch.testing.assert_close(scores, want.scores, rtol=0, atol=2e-3)
     assert torch.equal(labels, want.labels)
+    if masks:
+        head = model.roi_head.mask_head
+        head = head[0] if isinstance(head, torch.nn.ModuleList) else head
+        every_class = masks[0][:, None].expand(-1, head.num_classes, -1, -1)
+        (pasted,) = head.predict_by_feat(
+            [every_class],
+            [InstanceData(bboxes=boxes, labels=labels)],
+            [samples[0].metainfo],
+            model.roi_head.test_cfg,
+            activate_map=True,
+        )
+        assert (pasted.masks == want.masks).double().mean() > 0.9999 and want.masks.any()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,7 @@ def assert_same_detections(got, model, inputs, samples):
     [
         pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
         for name in MODELS_OF
-        if not name.startswith('mask')
+        if not name.startswith('sparse')
     ],
 )
 @torch.no_grad()
@@ -199,7 +214,7 @@ def test_the_file_says_what_it_takes(trained, tmp_path):
         (dict(out='there.onnx'), 'there.onnx exists; add --force'),
         (dict(size=(8, 64)), '--size 8 64 is too small'),
         (dict(checkpoint='nowhere.pth'), 'nowhere.pth is not a file'),
-        (dict(name='mask_rcnn_soft_tiny_1x'), 'MaskRCNN cannot be exported'),
+        (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN cannot be exported'),
     ],
 )
 def test_wrong_input_is_one_sentence(options, message, trained, tmp_path, monkeypatch):
