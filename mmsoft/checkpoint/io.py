@@ -1,6 +1,7 @@
 """Reading a checkpoint without running anything in it, and choosing its weights."""
 
 import argparse
+import codecs
 import hashlib
 import pickle
 import re
@@ -193,10 +194,12 @@ def _restricted_pickle() -> SimpleNamespace:
     """Python's pickle for names in torch's list and in ours alone (docs.python.org, "Restricting Globals")."""
     from torch._weights_only_unpickler import _get_allowed_globals
 
+    later = {'_codecs.encode': codecs.encode, 'builtins.bytearray': bytearray}  # in torch's list since 2.5
+
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             path = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
-            found = _get_allowed_globals().get(path) or _safe_globals().get(path)
+            found = (_get_allowed_globals() | later | _safe_globals()).get(path)
             if found is None:
                 raise pickle.UnpicklingError(f'Unsupported class {path}')
             return found
