@@ -3,7 +3,8 @@
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -48,6 +49,7 @@ def predict(
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
+    files = result_names(names.values(), task.suffix)
 
     broken: list[Path] = []
     for path, image, prepared in prepare(task, names, broken):
@@ -55,7 +57,7 @@ def predict(
         with whole_or_none(drawing):
             task.draw(image[..., ::-1].copy(), sample, drawing)
         if save_pred:
-            task.save(sample, out / 'preds' / f'{names[path]}{task.suffix}')
+            task.save(sample, out / 'preds' / files[names[path]])
     print(f'Results of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
 
@@ -116,6 +118,15 @@ def read_image(path: Path) -> np.ndarray:
         unknown = isinstance(error, UnidentifiedImageError)
         raise BrokenImage('its format is unknown' if unknown else str(error) or type(error).__name__) from error
     return image
+
+
+def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
+    """Names of results by those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
+    count = Counter([*names, *(name.with_suffix('') for name in names)])
+    return {
+        name: name.with_suffix(suffix) if count[name.with_suffix('')] == 1 else name.with_name(name.name + suffix)
+        for name in names
+    }
 
 
 def check_new(folder: str) -> None:

@@ -20,7 +20,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 from mmsoft.utils.files import atomic_write
 
-from .prediction import check_new, find_images, prepare
+from .prediction import check_new, find_images, prepare, result_names
 from .tasks import build_task
 
 PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as parts of height and width
@@ -62,10 +62,10 @@ def visualize(
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
     backbone.out_indices, backbone.out_type, backbone.with_cls_token = tuple(sorted(set(stages))), 'featmap', False
 
-    broken: list[Path] = []
+    sheets, broken = result_names(names.values(), '.png'), []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):
-            with atomic_write(out / f'{names[path]}.png') as file:
+            with atomic_write(out / sheets[names[path]]) as file:
                 draw(model, task.collate([prepared])).savefig(file, format='png')
     shares = {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}
     if shares:

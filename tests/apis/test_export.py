@@ -150,7 +150,7 @@ def test_the_example_without_pytorch_detects_what_predict_does(detector, tmp_pat
     detect = runpy.run_path(str(Path(__file__).with_name('onnx_example.py')))['detect']
     boxes, scores, names = detect(str(file), photo, min_score=1e-3)
     assert predict(config, weights, photo, str(tmp_path / 'out'), 'cpu', save_pred=True) == []
-    want = json.loads((tmp_path / 'out/preds/photo.png.json').read_text())
+    want = json.loads((tmp_path / 'out/preds/photo.json').read_text())
     classes = load_config(config).test_dataloader.dataset.metainfo['classes']
     assert names == [classes[label] for label in want['labels']]
     np.testing.assert_allclose(scores, want['scores'], atol=2e-3)

@@ -1,11 +1,12 @@
 """Which pictures are found, and how they are read."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from mmsoft.apis.prediction import BrokenImage, find_images, read_image
+from mmsoft.apis.prediction import BrokenImage, find_images, read_image, result_names
 
 
 def test_links_and_pipes_are_found_and_refused(tmp_path):
@@ -50,3 +51,15 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     with Image.open(path) as picture:
         picture.load()
     assert started, 'the test proves nothing'
+
+
+def test_names_of_results_are_unique_and_end_in_one_suffix():
+    names = [Path(name) for name in ('a.jpg', 'b/a.png', 'b/a.jpg', 'b/a.jpg.tif', 'c.d.jpg', 'x.png')]
+    assert [name.as_posix() for name in result_names(names, '.png').values()] == [
+        'a.png',
+        'b/a.png.png',
+        'b/a.jpg.png',
+        'b/a.jpg.tif.png',
+        'c.d.png',
+        'x.png',
+    ]

@@ -101,11 +101,11 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
 
     preds = out / 'preds'
     if name.startswith('upernet'):
-        assert files(preds) == ['a.jpg.png', 'deep/a.jpg.png', 'deep/a.png.png', 'z.png.png']
+        assert files(preds) == ['a.png', 'deep/a.jpg.png', 'deep/a.png.png', 'z.png']
         labels = np.asarray(Image.open(preds / 'deep/a.jpg.png'))
         assert labels.shape == (64, 48) and labels.max() < 150
         return
-    assert files(preds) == ['a.jpg.json', 'deep/a.jpg.json', 'deep/a.png.json', 'z.png.json']
+    assert files(preds) == ['a.json', 'deep/a.jpg.json', 'deep/a.png.json', 'z.json']
     found = json.loads((preds / 'deep/a.jpg.json').read_text())
     if name.startswith('mask'):
         assert len(found['labels']) == len(found['scores']) == len(found['bboxes']) == len(found['masks']) > 0
@@ -124,10 +124,10 @@ def test_every_task_is_seen(name, trained, pictures, tmp_path):
     for picture in PICTURES[1:]:
         (pictures / picture).unlink()
     assert visualize(*trained(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
-    assert files(out / 'vis') == ['a.jpg.png']
+    assert files(out / 'vis') == ['a.png']
     shares = json.loads((out / 'attention_share.json').read_text())
     assert list(shares) == [f'stages.{stage}.blocks.0.attn' for stage in range(4)] and min(shares.values()) > 0
-    height, width = cv2.imread(str(out / 'vis/a.jpg.png')).shape[:2]
+    height, width = cv2.imread(str(out / 'vis/a.png')).shape[:2]
     assert 1400 < width < 1600 and height > 700  # five columns; features, and kernels of three stages
     with pytest.raises(UsageError, match='out is not empty'):
         visualize(*trained(name), str(pictures), str(out))
@@ -152,9 +152,7 @@ def test_the_tool_that_visualizes(tool, trained, pictures, tmp_path):
         'visualize', *trained('soft_tiny_in1k'), pictures / 'a.jpg', '--out-dir', out, '--stages', 0, 2
     )
     assert (
-        code == 0
-        and files(out) == ['attention_share.json', 'vis/a.jpg.png']
-        and 'Sheets of 1 of 1 images are in' in said
+        code == 0 and files(out) == ['attention_share.json', 'vis/a.png'] and 'Sheets of 1 of 1 images are in' in said
     )
 
 
