@@ -46,7 +46,8 @@ def _plain(patch: int, **cfg: Any) -> Network:
 
 def _xcit(patch_size: int) -> Network:
     options = dict(layer_scale_init_value=1.0, tokens_norm=True, cls_attn_layers=0, out_type='featmap')
-    return _plain(patch_size, type='mmpretrain.XCiT', patch_size=patch_size, **BLOCKS, **options)
+    init_cfg = dict(type='TruncNormal', layer='Linear', std=0.02)  # mmpretrain's default has a deviation of 1
+    return _plain(patch_size, type='mmpretrain.XCiT', patch_size=patch_size, init_cfg=init_cfg, **BLOCKS, **options)
 
 
 def _sima_xcit(patch_size: int) -> Network:
