@@ -77,8 +77,12 @@ class TimmModel(nn.Module):
     ) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
         """Maps of several stages or blocks, and what :meth:`forward_features` returns.
 
-        ``indices`` are the last so many maps, or these; all by default. They are maps (B, C, H, W) or, with ``'NLC'``,
-        tokens (B, H · W, C), as the backbone returns them whatever ``norm`` and ``stop_early`` are.
+        Args:
+            x (Tensor): Images (B, 3, H, W).
+            indices (int or Sequence[int], optional): The last so many maps, or these. Defaults to all.
+            norm, stop_early (bool): Without effect: maps are as the backbone returns them.
+            output_fmt (str): ``'NCHW'`` for maps (B, C, H, W), ``'NLC'`` for tokens (B, H · W, C).
+            intermediates_only (bool): Whether to return the maps alone.
         """
         check_choice('output_fmt', str(getattr(output_fmt, 'value', output_fmt)), ('NCHW', 'NLC'))
         take, _ = feature_take_indices(len(self.feature_info), indices)

@@ -31,7 +31,12 @@ AXES = {0: 'batch', 2: 'height', 3: 'width'}  # dimensions of images that may be
 def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]] = None, force: bool = False) -> str:
     """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
-    The arguments are the options of ``tools/export.py``; ``size`` are rows and columns, None for any.
+    Args:
+        config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
+        out (str): File to write, ``.onnx``.
+        size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size alone. Defaults
+            to None: any.
+        force (bool): Whether to replace a file.
 
     Returns:
         str: What was written, for the user.

@@ -39,7 +39,16 @@ def train(
 ) -> None:
     """Trains a model, and evaluates it on the way.
 
-    The arguments are the options of ``tools/train.py``; ``resume`` is a checkpoint, or ``'auto'`` for the latest one.
+    Args:
+        config: Path of the config.
+        work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
+        amp: Whether to compute in half precision, on a GPU.
+        auto_scale_lr: Whether to scale the learning rate with the batch size.
+        resume: A checkpoint to resume from, or ``'auto'`` for the latest of the work directory, if there is one.
+        cfg_options: Settings by dotted keys that override all others.
+        launcher: How the processes of distributed training were started: none, pytorch, slurm or mpi.
+        demo_data: Whether to train on the synthetic shapes data set instead of the config's data.
+        from_scratch: Whether to start from random weights instead of the config's pretrained ones.
 
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or cannot be built.
@@ -82,7 +91,16 @@ def test(
 ) -> dict[str, float]:
     """Evaluates a model.
 
-    The arguments are the options of ``tools/test.py``; ``without_attention`` are stages, or ``[]`` for all.
+    Args:
+        config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
+        checkpoint: Path of the model's weights.
+        out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
+        show: Whether to show the predictions in a window.
+        show_dir: Where to save images of the predictions.
+        wait_time: Seconds for which the window shows an image.
+        tta: Whether to merge predictions over several versions of each image.
+        without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
+            control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
 
     Returns:
         Scores by their names.

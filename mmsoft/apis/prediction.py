@@ -37,7 +37,14 @@ def predict(
 
     Images are predicted one after the other; for batches of small images, there are the libraries' inferencers.
 
-    The arguments are the options of ``tools/predict.py``. :mod:`.tasks` says what is saved of an image.
+    Args:
+        config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
+        source (str): An image, or a folder of images.
+        out_dir (str): Where the results go, a new or empty folder.
+        device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
+        score_thr (float): Detections with a lower score are not drawn.
+        save_pred (bool): Whether to save the prediction of each image as a file that programs read, see
+            :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
 
     Returns:
         list[Path]: Broken images, which were named and skipped.

@@ -39,7 +39,11 @@ def visualize(
     ``OUT_DIR/attention_share.json`` has the share of attention in each block, a mean over the images; see
     :class:`mmsoft.attention.measure.Contribution`.
 
-    The arguments are the options of ``tools/visualize.py``; the backbone must be one of mmsoft.
+    Args:
+        config (str): Config of a detector, segmenter or classifier with a backbone of mmsoft.
+        checkpoint, source, out_dir, device: As in :func:`~mmsoft.apis.predict`.
+        stages (Sequence[int], optional): Stages, or blocks of a backbone of one stride, counted from 0 as in
+            ``out_indices``. Defaults to all stages, or four blocks evenly spread.
 
     Returns:
         list[Path]: Broken images, which were named and skipped.
