@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+import pandas as pd
 import torch
 from mmengine.config import Config
 from mmengine.fileio import load
@@ -19,8 +20,9 @@ from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
-from .common import ROOT, be_quiet
+from .common import ROOT, be_quiet, write_table
 from .flops import INVERSE, count_flops
+from .speed_report import fill_page
 
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
@@ -101,6 +103,31 @@ def score_tables(published: dict[str, dict]) -> str:
     return '\n\n'.join(tables)
 
 
+def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
+    """The tables of ``docs/zoo.md``, by the names of their places, from ``docs/data/zoo.csv`` and the metafiles."""
+    rows = []
+    for size in pd.read_csv(docs / 'data/zoo.csv', dtype=str).itertuples():
+        model = published.get(size.config, {})
+        parameters, flops = (model.get(key) for key in ('Parameters', 'FLOPs'))
+        link = f'[{size.config}](../configs/{size.config}.py)'
+        rows.append((link, size.parameters, _number(parameters, 1e6), size.input, size.flops, _number(flops, 1e9)))
+    header = ('config', 'parameters, M', 'paper', 'input', 'GFLOPs', 'paper')
+    return dict(zoo_sizes=_table(header, rows), zoo_scores=score_tables(published))
+
+
+def publish(docs: Path, rows: Sequence[tuple[str, str, str, str]], published: dict[str, dict]) -> None:
+    """Keeps counted rows of ``docs/data/zoo.csv``, and writes the tables of ``docs/zoo.md``."""
+    file = docs / 'data/zoo.csv'
+    kept = pd.read_csv(file, dtype=str)
+    counted = pd.DataFrame(rows, columns=kept.columns)
+    write_table(pd.concat([kept[~kept.config.isin(counted.config)], counted]).sort_values('config'), file)
+    fill_page(docs / 'zoo.md', page_texts(docs, published))
+
+
+def _number(count: Optional[float], unit: float) -> str:
+    return f'{count / unit:.4g}' if count else '–'
+
+
 def _table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     return tabulate(rows, header, tablefmt='github', disable_numparse=True)
 
@@ -126,6 +153,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     )
     add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
     add('--scores', action='store_true', help="print the papers' scores instead")
+    add('--publish', action='store_true', help='keep what is counted in docs/data, and write the tables of docs/zoo.md')
     args = parser.parse_args(arguments)
     if args.shape and min(args.shape) < 32:
         raise UsageError('--shape needs at least 32 rows and 32 columns.')
@@ -137,19 +165,25 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     ]
     if not chosen:
         raise UsageError(f'No config is called {" or ".join(args.names)}; they are in {ROOT / "configs"}.')
+    if args.publish and args.shape:
+        raise UsageError('--publish is for the sizes that papers count at; leave --shape out.')
     if args.scores:
+        if args.publish:
+            publish(ROOT / 'docs', [], published)
         print(score_tables({path.stem: published[path.stem] for path in chosen if path.stem in published}))
         return
     be_quiet()
-    rows = []
+    rows, counted = [], []
     for path in chosen:
         print(f'{path.stem} …', file=sys.stderr, flush=True)
         cfg = load_config(str(path))
         shape = args.shape or SHAPES[cfg.default_scope]
         size, paper = measure(cfg, shape, not args.no_flops), published.get(path.stem, {})
-        millions = [(number or 0) / 1e6 for number in (size.parameters, paper.get('Parameters'))]
-        giga = [(number or 0) / 1e9 for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
-        rows.append((path.stem, f'{shape[1]}×{shape[0]}', *(f'{one:.4g}' if one else '–' for one in millions + giga)))
+        millions = [_number(number, 1e6) for number in (size.parameters, paper.get('Parameters'))]
+        giga = [_number(number, 1e9) for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
+        rows.append((path.stem, f'{shape[1]}×{shape[0]}', *millions, *giga))
+        if size.flops:
+            counted.append((path.stem, f'{size.parameters / 1e6:.2f}', rows[-1][1], giga[0]))
     print(
         _table(
             (
@@ -165,6 +199,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
             rows,
         )
     )
+    if args.publish:
+        publish(ROOT / 'docs', counted, published)
 
 
 if __name__ == '__main__':

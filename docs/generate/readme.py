@@ -1,4 +1,4 @@
-"""Writes README.md's tables of results from the metafiles, docs/zoo.md and docs/data: ``python docs/generate/readme.py``."""
+"""Writes README.md's tables of results from the metafiles and docs/data: ``python docs/generate/readme.py``."""
 
 import re
 from pathlib import Path
@@ -44,7 +44,8 @@ def seconds() -> dict[tuple[str, int], str]:
 
 def tables() -> str:
     """Both tables and what they are measured with, as Markdown."""
-    printed, times, zoo = scores(), seconds(), (ROOT / 'docs/zoo.md').read_text()
+    printed, times = scores(), seconds()
+    sizes = pd.read_csv(ROOT / 'docs/data/zoo.csv', index_col='config')
     parts = []
     for configs, keys, height, title in (
         (DETECTORS, ('box AP', 'mask AP'), 800, 'paper: box AP / mask AP'),
@@ -53,10 +54,10 @@ def tables() -> str:
         rows = [f'| config | {title} | parameters | FLOPs | backbone, CPU |', '|---|---|---|---|---|']
         for name, backbone in configs.items():
             score = ' / '.join(f'{printed[name][key]:.1f}' for key in keys if key in printed[name])
-            parameters, _, _, flops, _ = re.search(rf'\[{name}\]\(.*?\) \| (.*) \|', zoo)[1].split(' | ')
+            size = sizes.loc[name]
             time = times.get((backbone, height), '–')
             link = f'[{name}](configs/{name}.py)'
-            rows.append(f'| {link} | {score} | {float(parameters):.1f} M | {int(float(flops) + 0.5)} G | {time} |')
+            rows.append(f'| {link} | {score} | {size.parameters:.1f} M | {int(size.flops + 0.5)} G | {time} |')
         parts.append('\n'.join(rows))
     rival = ' and '.join(times['pvt_small', height] for height in (800, 512))
     parts.append(

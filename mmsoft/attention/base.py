@@ -31,7 +31,7 @@ class Site(NamedTuple):
     dims: int  #: Channels C of the tokens.
     heads: int  #: Heads h, which divide C.
     grid: HW  #: Rows and columns of the map that the architecture is made for; maps of other sizes come, too.
-    ratio: int = 1  #: Rows, and columns, of the map for each row, or column, of bottleneck tokens.
+    ratio: int = 1  #: Stride at which bottleneck tokens are sampled from the map.
     kernel_size: int = 3  #: Size of a convolution of the values, where an attention has one.
     #: Makes, for C and h, what turns tokens and the shape of their map into q (B, h, n, C / h), k, v (B, h, m, C / h).
     project: Callable[[int, int], nn.Module] = LinearQKV

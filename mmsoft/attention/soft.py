@@ -60,7 +60,7 @@ class SOFTAttention(Attention):
                 raise OptionError(f'{name} must be at least 1; got {count}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.kind = f'SOFTAttention(norm={norm})'
-        self.scale = (dims // heads) ** -0.25
+        self.scale = (dims // heads) ** -0.25  # √d of Eq. 4; LayerNorm takes it from the bottleneck tokens
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
         self.query = nn.Linear(dims, dims)
@@ -78,9 +78,9 @@ class SOFTAttention(Attention):
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map)
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
-        few = bottleneck if self.limit is None else self._few(bottleneck, hw, self.limit)
-        if few is bottleneck or not self.gain:
-            out = self.product(q_heads, few, v_heads, self.iterations)
+        few = self._few(bottleneck, hw)
+        if few is None or not self.gain:
+            out = self.product(q_heads, bottleneck if few is None else few, v_heads, self.iterations)
         else:
             out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
@@ -89,13 +89,16 @@ class SOFTAttention(Attention):
         local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=channels))
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
-    def _few(self, bottleneck: Tensor, hw: tuple[int, int], limit: int) -> Tensor:
-        """At most ``limit`` bottleneck tokens for those of a map of ``hw`` rows and columns, (B, h, m, d)."""
+    def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:
+        """At most ``limit`` tokens for those of a map of ``hw`` rows and columns, (B, h, m, d); None for no more."""
+        limit = self.limit
+        if limit is None:
+            return None
         if is_exporting() and not all(type(side) is int for side in hw):
             raise OptionError('bottleneck_limit is exported by torch.export and for images of one size only')
         grid = self.bottleneck.grid(hw)
         if grid[0] * grid[1] <= limit:
-            return bottleneck
+            return None
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
         weights = (pooling_matrix(*sides, bottleneck) for sides in zip(grid, limited_grid(grid, limit)))
@@ -163,8 +166,8 @@ class BottleneckTokens(BaseModule):
     def _pooling(self, side: int, n: Any, like: Tensor) -> Tensor:
         """Weights (n · ratio, side) that make n windows of one side, each the mean of neighbouring windows.
 
-        Sampling is linear, so this is the mean of their tokens. Their stride is the ratio, or less on a side too short
-        for n windows. It and their number are tensors, as an exported graph knows neither.
+        Sampling is linear, so this is the mean of their tokens. Windows are a stride apart, the ratio or less if a side
+        is too short for n. An exported graph knows neither the stride nor the number of windows: they are tensors.
         """
         assert self.size is not None
         token, row, k = (torch.arange(count, device=like.device) for count in (side, n, self.ratio))
@@ -173,9 +176,9 @@ class BottleneckTokens(BaseModule):
         windows = (last + stride - 1) // stride + 1
         start, end = (t[:, None, None] for t in (row * windows // n, ((row + 1) * windows + n - 1) // n))
         # how many of the windows from start to end have their k-th token at this token or before it
-        upto = torch.minimum(((token - k[:, None] + stride) // stride - start).clamp(min=0), end - start)
-        upto = torch.where(token < token[-1:], upto, end - start)  # the last one stands for all beyond the map
-        share = upto - F.pad(upto[..., :-1], (1, 0))
+        reached = torch.minimum(((token - k[:, None] + stride) // stride - start).clamp(min=0), end - start)
+        reached = torch.where(token < token[-1:], reached, end - start)  # the last one stands for all beyond the map
+        share = reached - F.pad(reached[..., :-1], (1, 0))
         dtype = torch.promote_types(like.dtype, torch.float32)
         return (share.to(dtype) / (end - start).to(dtype)).flatten(0, 1)
 

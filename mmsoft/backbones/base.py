@@ -21,7 +21,7 @@ class BaseBackbone(BaseModule):
     """Base class of the backbones, with the arguments that all of them take.
 
     Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
-    all, read them by pointer. In evaluation, the result for an image never depends on the other images in its batch.
+    all, read them by pointer. In evaluation, the result for an image never depends on what others in its batch show.
 
     A subclass sets the attributes below, builds its parts, ``stages`` where sizes have ``depths`` and ``blocks`` where
     they have ``depth``, calls :meth:`freeze` when all exist, and returns :meth:`_outputs` from its forward.
@@ -134,10 +134,12 @@ class BaseBackbone(BaseModule):
 
     def freeze(self) -> None:
         """Freezes ``frozen_stages``; called once all layers exist, when optimizers and distributed wrappers look."""
+        if self.frozen_stages < 0:
+            return
         units: Any = self.stages if 'depths' in self.arch else self.blocks
         names = self.stem if self.frozen_stages < len(units) else self.stem + self.tail
         parts = [attrgetter(name)(self) for name in names] + list(units[: self.frozen_stages])
-        for part in parts if self.frozen_stages >= 0 else ():
+        for part in parts:
             if part is not None:
                 part.requires_grad_(False)
             if isinstance(part, nn.Module):

@@ -36,10 +36,10 @@ class SOFT(BaseBackbone):
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, with strides 4, 8, 16 and 32; the last stage's map is after the
             final norm.
-        attention (dict or list[dict]): A registered attention and its options, for stages 0 to 2, in whose
-            blocks nothing else changes; or one for each stage. Defaults to ``dict(type='SOFTAttention')``, which a
-            single dict need not repeat, and of which ``norm`` is ``attention_norm`` unless it says otherwise. The last
-            stage has pre-norm blocks around ``SoftmaxAttention``, its default, and SOFT layers around any other.
+        attention (dict or list[dict]): A registered attention and its options. A dict is for stages 0 to 2; without a
+            ``type`` it has options of ``SOFTAttention``. A list has one dict for each stage. ``SOFTAttention`` takes
+            ``norm`` from ``attention_norm`` unless its dict sets it. The last stage has pre-norm blocks around
+            ``SoftmaxAttention``, its default, and SOFT layers around any other.
         embedding (str): ``'overlapped'`` embeds by 3×3 convolutions, ``'patches'`` by patches of 4×4 pixels, then 2×2
             tokens, that do not overlap (2207.03341, Table 9).
         img_size (int): Side of the images that the position embeddings are made for.
@@ -149,4 +149,4 @@ class SOFT(BaseBackbone):
         attn = build_attention(self.attention[stage], site)
         if stage == 3 and isinstance(attn, SoftmaxAttention):
             return PreNormBlock(attn, site.dims, self.drop_rate, rate)
-        return PostNormBlock(attn, site.dims, 1 - (1 - self.drop_rate) * (1 - rate))
+        return PostNormBlock(attn, site.dims, 1 - (1 - self.drop_rate) * (1 - rate))  # two dropouts in a row as one

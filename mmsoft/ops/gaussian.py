@@ -20,10 +20,11 @@ MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is
 
 @at_least_float32
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -> Tensor:
-    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4).
+    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4, with
+    the division by √d in the tokens).
 
     Of tokens (..., n, d) and (..., m, d): (..., n, m), values in (0, 1], in their dtype, computed in at least float32.
-    Without ``y``, which is ``x`` then, the diagonal is 1 + ``ridge``.
+    Without ``y``, it is ``x``, and the diagonal is 1 + ``ridge``; with it, ``ridge`` has no effect.
     """
     diagonal = 1 + ridge if y is None else None
     if not is_exporting():

@@ -1,4 +1,4 @@
-"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, of which P is never held: functions of tensors."""
+"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, of which P (m, n) is never held: functions of tensors."""
 
 import torch
 import torch.nn.functional as F
