@@ -62,10 +62,8 @@ def train(name: str, seed: int, limit: Optional[int], start: str, root: Path) ->
     work = root / f'{name}_{limit or "none"}_seed{seed}'
     cfg = make_config(method, seed, str(root), str(work), ITERATIONS)
     cfg.model.backbone.attention.bottleneck_limit = limit
-    cfg.load_from, cfg.resume = (
-        f'{start}/architecture_{name}_seed{seed}/iter_450.pth',
-        (work / 'last_checkpoint').exists(),
-    )
+    cfg.resume = (work / 'last_checkpoint').exists()
+    cfg.load_from = None if cfg.resume else f'{start}/architecture_{name}_seed{seed}/iter_450.pth'
     cfg.test_dataloader.batch_size = 1
     runner = Runner.from_cfg(cfg)
     runner.train()

@@ -203,6 +203,10 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     )
     add('--publish', action='store_true', help='also write docs/data/benchmark.csv, the page and its figures')
     args = parser.parse_args(arguments)
+    if not args.models and any(
+        getattr(args, name) != parser.get_default(name) for name in ('sizes', 'passes', 'dtype')
+    ):
+        parser.error('--sizes, --passes and --dtype need --models; without it, all of the page is measured')
     settings = Settings(*(getattr(args, name) for name in Settings._fields))
     passes = [name == 'train' for name in args.passes]
     cases = {

@@ -20,7 +20,7 @@ class Target(NamedTuple):
         title: In the table.
         bound: What it is to be at most.
         run: Columns of the run, besides those of :data:`WHOLE`.
-        base: Of what it is divided by.
+        base: Columns of the run that it is divided by.
         value: ``'seconds'`` or ``'memory'``.
         scale: What the ratio is divided by.
     """

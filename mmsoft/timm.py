@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
-from mmsoft.checkpoint import convert_classifier_checkpoint
+from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
 from mmsoft.utils import OptionError, check_choice
 
 __all__ = ['TimmModel']
@@ -180,10 +180,17 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
             if len(set(kwargs['img_size'])) > 1:
                 raise OptionError(f'img_size must be one number or two equal ones; got {kwargs["img_size"]}')
             kwargs['img_size'] = kwargs['img_size'][0]
+        file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
+        if file:  # timm's own reader refuses what trainers save beside weights
+            weights, _ = select_state_dict(read_checkpoint(file), file)
+            kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
         depth = _depth(backbone, **kwargs)
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
         feature_cfg = dict(feature_cls='getter', out_indices=tuple(thirds))
-        return build_model_with_cfg(TimmModel, name, pretrained, backbone=backbone, feature_cfg=feature_cfg, **kwargs)
+        model = build_model_with_cfg(TimmModel, name, pretrained, backbone=backbone, feature_cfg=feature_cfg, **kwargs)
+        for module in model.modules():  # timm would keep the weights there
+            getattr(module, 'pretrained_cfg', {}).pop('state_dict', None)
+        return model
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f'{backbone.__name__} with {options}; further arguments are those of the backbone.'

@@ -16,7 +16,7 @@ class Data(NamedTuple):
 
     Attributes:
         option: Name of the command's option that says where these files are.
-        what: They, in words.
+        what: What these files are, for messages.
         made: A file that exists if the data has been made.
         make: Makes it, from the option's value.
     """

@@ -183,6 +183,8 @@ def test_published_files_load(published):
     assert (timm.create_model('soft_norm_tiny', checkpoint_path=str(path), **NANO).eval()(x) == expected).all()
     tuned = timm.create_model('soft_norm_tiny', num_classes=3, **given)
     features = timm.create_model('soft_norm_tiny', features_only=True, **given)
+    for one in (tuned, features, features.model):
+        assert 'state_dict' not in one.pretrained_cfg, 'the weights are there twice'
     for name, tensor in model.backbone.state_dict().items():
         assert (tuned.backbone.state_dict()[name] == tensor).all()
         assert (features.model.backbone.state_dict().get(name, tensor) == tensor).all()
@@ -197,10 +199,11 @@ def test_files_of_our_trainings_load(published, tmp_path):
         optimizer={},
         message_hub=dict(log_scalars=history, runtime_info={}, resumed_keys={}),
     )
+    torch.save(trained, path)  # with the history of logged values, as mmengine's own are
+    by_overlay = timm.create_model('soft_norm_tiny', pretrained=True, pretrained_cfg_overlay=dict(file=path), **NANO)
     WholeCheckpointsHook().before_save_checkpoint(None, trained)
     torch.save(trained, path)
-    for given in (dict(pretrained=True, pretrained_cfg_overlay=dict(file=path)), dict(checkpoint_path=path)):
-        loaded = timm.create_model('soft_norm_tiny', **given, **NANO)
+    for loaded in (by_overlay, timm.create_model('soft_norm_tiny', checkpoint_path=path, **NANO)):
         assert all((loaded.state_dict()[name] == tensor).all() for name, tensor in model.state_dict().items())
 
 

@@ -127,7 +127,7 @@ def limits(scores):
 
 
 if __name__ == '__main__':
-    table = pd.read_csv(DOCS / 'data/benchmark.csv')
+    table = pd.read_csv(DOCS / 'data/benchmark.csv').query("dtype == 'float32'")
     speed_accuracy(table)
     tokens(table)
     if (DOCS / 'data/limit_scores.csv').exists():

@@ -37,7 +37,7 @@ def scores() -> dict[str, dict[str, float]]:
 def seconds() -> dict[tuple[str, int], str]:
     """Median time of a forward pass by backbone and image height, with glibc's allocator."""
     runs = pd.read_csv(ROOT / 'docs/data/benchmark.csv')
-    runs = runs[~runs.backward & (runs.allocator == 'glibc')]
+    runs = runs[~runs.backward & (runs.allocator == 'glibc') & (runs['dtype'] == 'float32')]
     medians = runs.groupby(['model', 'height']).seconds.median()
     return {key: f'{value:.1f} s' if value >= 1 else f'{value:.2f} s' for key, value in medians.items()}
 

@@ -10,8 +10,8 @@ from mmengine.config import DictAction
 
 from ..checkpoint.safe_loading import use_safe_loading
 from ..utils import UsageError
+from ..utils.files import DISK
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 CANNOT_WRITE = (*DISK, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 

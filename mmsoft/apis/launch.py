@@ -20,6 +20,7 @@ from ..datasets.shapes import ensure_shapes
 from ..engine import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, datasets, dicts, load_config, without_pretrained
+from ..utils.files import DISK
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')
 """Names of modules whose ``num_classes`` is the number of the data set's classes."""
@@ -203,6 +204,8 @@ def explained(config: str) -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK:
+            raise  # a full disk, say, of which the command line tells
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
             raise UsageError(

@@ -69,8 +69,9 @@ def visualize(
     sheets, broken = result_names(names.values(), '.png'), []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):
+            sheet = draw(model, task.collate([prepared]))
             with atomic_write(out / sheets[names[path]]) as file:
-                draw(model, task.collate([prepared])).savefig(file, format='png')
+                sheet.savefig(file, format='png')
     shares = {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}
     if shares:
         Path(out_dir, 'attention_share.json').write_text(json.dumps(shares, indent=1))
@@ -110,7 +111,8 @@ def draw(model: nn.Module, data: dict) -> Figure:
             extent = (-0.5, width - 0.5, height - 0.5, -0.5)
             axis.imshow(kernel.cpu(), 'inferno', alpha=0.5, extent=extent, interpolation='bilinear')
             for marked in (axes[0], axis):
-                marked.plot(x * width, y * height, '+', color='white', markersize=12)
+                for colour, size, line in (('black', 13, 3), ('white', 12, 1)):  # seen on light and dark images
+                    marked.plot(x * width, y * height, '+', color=colour, markersize=size, markeredgewidth=line)
     return figure
 
 

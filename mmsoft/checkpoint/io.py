@@ -68,7 +68,7 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         else:
             checkpoint = _read_torch(path, map_location, peek)
         _check_content(checkpoint, path.stat().st_size)
-    except (torch.cuda.OutOfMemoryError, PermissionError):
+    except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
         if is_address:
@@ -213,6 +213,8 @@ def _explain(error: Exception) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return 'cannot be read (it needs more memory than there is).'
+    if isinstance(error, PermissionError):
+        return f'cannot be read ({error.strerror}).'
     if refused and isinstance(error, pickle.UnpicklingError):
         return (
             f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '

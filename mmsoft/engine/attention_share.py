@@ -22,8 +22,8 @@ class AttentionShareHook(Hook):
 
     Args:
         interval (int): Iterations from one measurement to the next. Defaults to 200, less than 1% of the time.
-        begin (int): Iteration from which on a stage is warned of none of whose blocks has a share of 0.01; SimA begins
-            with a small share. Defaults to 1000.
+        begin (int): First iteration at which a stage whose blocks all have a share below 0.01 is reported; SimA begins
+            with small shares. Defaults to 1000.
 
     Example:
         >>> custom_hooks = [*_base_.custom_hooks, dict(type='mmsoft.AttentionShareHook')]

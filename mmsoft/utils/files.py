@@ -1,5 +1,6 @@
 """Writing files."""
 
+import errno
 import fcntl
 import glob
 import os
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Union
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+"""Numbers of errors of a disk: full, beyond a quota or limit, read-only, forbidden."""
 
 
 @contextmanager
