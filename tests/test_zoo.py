@@ -41,7 +41,13 @@ def test_published_figures(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'name', ['retinanet_soft_tiny_1x', 'cascade_mask_rcnn_soft_small_3x', 'sparse_rcnn_soft_small_3x']
+    'name',
+    [
+        'retinanet_soft_tiny_1x',
+        'cascade_mask_rcnn_soft_small_3x',
+        'sparse_rcnn_soft_small_3x',
+        'upernet_soft_small_160k',
+    ],
 )
 def test_detectors_are_as_large_as_the_page_says(name):
     size = measure(load_config(str(ROOT / f'configs/{name}.py')))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from torch import Tensor, nn
 
 from mmsoft.attention.measure import measured_attention, stage_of
@@ -24,6 +25,7 @@ from .prediction import check_new, find_images, prepare, result_names
 from .tasks import build_task
 
 PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as parts of height and width
+RIM = withStroke(linewidth=3, foreground='black')  # so that crosses are seen on light images, too
 
 
 def visualize(
@@ -111,8 +113,7 @@ def draw(model: nn.Module, data: dict) -> Figure:
             extent = (-0.5, width - 0.5, height - 0.5, -0.5)
             axis.imshow(kernel.cpu(), 'inferno', alpha=0.5, extent=extent, interpolation='bilinear')
             for marked in (axes[0], axis):
-                for colour, size, line in (('black', 13, 3), ('white', 12, 1)):  # seen on light and dark images
-                    marked.plot(x * width, y * height, '+', color=colour, markersize=size, markeredgewidth=line)
+                marked.plot(x * width, y * height, '+', color='white', markersize=12, path_effects=[RIM])
     return figure
 
 
