@@ -103,14 +103,21 @@ def score_tables(published: dict[str, dict]) -> str:
     return '\n\n'.join(tables)
 
 
-def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
-    """The tables of ``docs/zoo.md``, by the names of their places, from ``docs/data/zoo.csv`` and the metafiles."""
-    rows = []
+def size_rows(docs: Path, published: dict[str, dict]) -> dict[str, tuple[str, ...]]:
+    """By config, as printed: parameters in millions, the paper's, the input, GFLOPs, the paper's.
+
+    Counted ones are in ``docs/data/zoo.csv``, the papers' in the metafiles.
+    """
+    rows = {}
     for size in pd.read_csv(docs / 'data/zoo.csv', dtype=str).itertuples():
-        model = published.get(size.config, {})
-        parameters, flops = (model.get(key) for key in ('Parameters', 'FLOPs'))
-        link = f'[{size.config}](../configs/{size.config}.py)'
-        rows.append((link, size.parameters, _number(parameters, 1e6), size.input, size.flops, _number(flops, 1e9)))
+        parameters, flops = (published.get(size.config, {}).get(key) for key in ('Parameters', 'FLOPs'))
+        rows[size.config] = size.parameters, _number(parameters, 1e6), size.input, size.flops, _number(flops, 1e9)
+    return rows
+
+
+def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
+    """The tables of ``docs/zoo.md``, by the names of their places."""
+    rows = [(f'[{name}](../configs/{name}.py)', *row) for name, row in size_rows(docs, published).items()]
     header = ('config', 'parameters, M', 'paper', 'input', 'GFLOPs', 'paper')
     return dict(zoo_sizes=_table(header, rows), zoo_scores=score_tables(published))
 

@@ -1,7 +1,7 @@
 """The results: one JSON file with a record for each training, and the tables that pages show of it.
 
 A page holds ``<!-- evidence NAME … -->`` and ``<!-- end -->`` around each table; a name is a table or a row. Around a
-table of the papers it holds ``<!-- compared CONFIG=ROW … -->``, whose sizes are those of zoo.md.
+table of the papers it holds ``<!-- compared CONFIG=ROW … -->``, whose sizes are those of the model zoo.
 """
 
 import json
@@ -18,13 +18,12 @@ from mmsoft.attention.measure import stage_of
 from mmsoft.utils.files import atomic_write
 
 from ..common import ROOT
-from ..zoo import published_models
+from ..zoo import published_models, size_rows
 from .rows import ROWS, select
 
 Record = dict[str, Any]
 FILE = 'data/evidence.json'
 MARKED = re.compile(r'(<!-- (evidence|compared) ([\w= ]+) -->\n).*?(<!-- end -->)', re.S)
-COUNTED = re.compile(r'\| \[(\w+)\]\(.*?\) \| (.*) \|')
 
 
 CHANCE = {**dict.fromkeys(('box AP50', 'box AP', 'mask AP50', 'mask AP', 'mIoU'), 0.02), 'top-1': 0.17, 'accuracy': 0.5}
@@ -66,11 +65,11 @@ def publish(docs: Path, records: Sequence[Record]) -> None:
 
 def compared(pairs: Sequence[str], records: Iterable[Record], docs: Path) -> str:
     """Markdown of configs: sizes counted and printed, the papers' scores, and the far task of a small network."""
-    sizes = {found[1]: found[2].split(' | ') for found in COUNTED.finditer((docs / 'zoo.md').read_text())}
     published = published_models(ROOT / 'model-index.yml')
+    sizes = size_rows(docs, published)
     lines = []
     for config, _, name in (pair.partition('=') for pair in pairs):
-        parameters, printed, _, flops, flops_printed = sizes[config][:5]
+        parameters, printed, _, flops, flops_printed = sizes[config]
         score = published.get(config, {}).get('Scores', {}).get('Top 1 Accuracy', '–')
         some = [one for one in records if one['row'] == name]
         far = _spread(one['scores']['accuracy'] for one in some) or '–'

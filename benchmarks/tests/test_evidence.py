@@ -204,6 +204,8 @@ def test_the_pages_show_the_store(tmp_path):
     records = store.load(ROOT / 'docs')
     for page in (ROOT / 'docs').glob('*.md'):
         shutil.copy(page, tmp_path)
+    (tmp_path / 'data').mkdir()
+    shutil.copy(ROOT / 'docs/data/zoo.csv', tmp_path / 'data')
     store.publish(tmp_path, records)
     assert records and store.merge(records, []) == records
     for page in tmp_path.glob('*.md'):

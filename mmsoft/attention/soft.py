@@ -60,7 +60,7 @@ class SOFTAttention(Attention):
                 raise OptionError(f'{name} must be at least 1; got {count}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.kind = f'SOFTAttention(norm={norm})'
-        self.scale = (dims // heads) ** -0.25  # √d of Eq. 4; LayerNorm takes it from the bottleneck tokens
+        self.scale = (dims // heads) ** -0.25  # √d of 2110.11945, Eq. 4; LayerNorm takes it from bottleneck tokens
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
         self.query = nn.Linear(dims, dims)
