@@ -83,7 +83,7 @@ def score(runner: Runner, limit: Optional[int]) -> dict[str, float]:
 
 
 def scores_text(table: pd.DataFrame) -> str:
-    """Markdown: AP by limit, its mean, minimum and maximum over seeds, and time and memory of the first kind."""
+    """Markdown: AP by limit, its mean, minimum and maximum over seeds, and time of the first kind."""
     by = table.groupby(['limit', 'trained'])
     lines = []
     for limit in (*(one or 0 for one in LIMITS), WITHOUT):
@@ -91,10 +91,9 @@ def scores_text(table: pd.DataFrame) -> str:
         for trained, value in itertools.product((0, 100), ('ap', 'ap50')):
             found = by.get_group((limit, trained))[value]
             cells.append(f'{found.mean():.3f} ({found.min():.3f}–{found.max():.3f})')
-        seconds, memory = (by.get_group((limit, 0))[value].median() for value in ('seconds', 'memory'))
-        lines.append([*cells, f'{seconds:.2f}', f'{memory / 1e6:.0f}'])
+        lines.append([*cells, f'{by.get_group((limit, 0)).seconds.median():.2f}'])
     scores = [f'{score}, trained {how}' for how in ('without a limit', 'with 100') for score in ('AP', 'AP50')]
-    return tabulate(lines, ['limit', *scores, 'CPU seconds an image', 'MB'], tablefmt='github', disable_numparse=True)
+    return tabulate(lines, ['limit', *scores, 'CPU seconds an image'], tablefmt='github', disable_numparse=True)
 
 
 def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:

@@ -1,4 +1,7 @@
-"""Each tool once as a process of its own, on a classifier of 40,000 parameters; the other tests call what it calls."""
+"""Each tool once as a process of its own, on a classifier of 40,000 parameters; the other tests call what it calls.
+
+To start one takes seconds, so `make test` starts two, and `make test-all` all.
+"""
 
 import os
 import shutil
@@ -23,6 +26,10 @@ model = dict(
 """
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory, small_shapes):
     """A folder to run in: images, a config and random weights."""
@@ -40,11 +47,11 @@ def folder(tmp_path_factory, small_shapes):
     'tool, arguments, file',
     [
         ('train', 'config.py --demo-data --cfg-options train_cfg.max_epochs=1', 'work_dirs/config/epoch_1.pth'),
-        ('test', 'config.py weights.pth --demo-data --out scores.pkl', 'scores.pkl'),
+        slow('test', 'config.py weights.pth --demo-data --out scores.pkl', 'scores.pkl'),
         ('predict', 'config.py weights.pth data/shapes/images/validation --out-dir seen', 'seen/vis/000001.jpg'),
-        ('visualize', 'config.py weights.pth data/shapes/images/validation --out-dir maps', 'maps/vis/000001.png'),
-        ('export', 'config.py weights.pth --size 32 32 --out model.onnx', 'model.onnx'),
-        ('convert_checkpoint', 'weights.pth weights.safetensors', 'weights.safetensors'),
+        slow('visualize', 'config.py weights.pth data/shapes/images/validation --out-dir maps', 'maps/vis/000001.png'),
+        slow('export', 'config.py weights.pth --size 32 32 --out model.onnx', 'model.onnx'),
+        slow('convert_checkpoint', 'weights.pth weights.safetensors', 'weights.safetensors'),
     ],
 )
 def test_a_tool_does_its_work(folder, tool, arguments, file):
