@@ -25,7 +25,7 @@ from tabulate import tabulate
 from mmsoft.apis.cli import command_line
 from mmsoft.attention import SOFTAttention
 from mmsoft.attention.measure import without_attention
-from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, _add, _coco
+from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, add_scene, empty_coco, named_by_sky
 from mmsoft.datasets.shapes_scene import SKIES, Canvas
 
 from .common import ROOT, be_quiet, commit, read_table, write_table
@@ -41,7 +41,7 @@ LIMITS, WITHOUT = (None, 400, 196, 100, 49, 16), -1
 def draw(root: Path) -> None:
     """Writes the scenes, of objects as large as the detectors know them."""
     for stream, (split, count) in enumerate(COUNTS.items()):
-        coco, folder = _coco(SKY_METAINFO['classes']), root / 'sky' / split
+        coco, folder = empty_coco(SKY_METAINFO['classes']), root / 'sky' / split
         folder.mkdir(parents=True, exist_ok=True)
         for index in range(count):
             rng, night = np.random.default_rng([24, stream, index]), index % 2
@@ -50,9 +50,8 @@ def draw(root: Path) -> None:
             for _ in range(rng.integers(10, 30)):
                 canvas.place(int(rng.integers(len(CLASSES))), rng.uniform(14, 60))
             scene = canvas.scene()
-            named = [one._replace(label=one.label + night * len(CLASSES)) for one in scene.instances]
             cv2.imwrite(str(folder / f'{index}.jpg'), scene.image)
-            _add(coco, f'{index}.jpg', scene._replace(instances=named))
+            add_scene(coco, f'{index}.jpg', named_by_sky(scene, night))
         (root / f'sky/{split}.json').write_text(json.dumps(coco))
 
 

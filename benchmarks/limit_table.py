@@ -23,13 +23,13 @@ from mmsoft.apis.cli import command_line
 from mmsoft.utils.config import load_config
 
 from .common import ROOT, be_quiet, read_table, write_table
+from .figures.inputs import normalised
 from .limit import compare
 from .speed import size
 from .speed_report import fill_page
 
 GAMMAS, LIMITS = (0.3, 0.6, 0.9, 1.0), (400, 100)
 KEY = ['size', 'network', 'weights', 'image']
-MEAN, STD = torch.tensor([123.675, 116.28, 103.53]), torch.tensor([58.395, 57.12, 57.375])
 
 
 def networks(gammas: Sequence[float], trained: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, dict]]:
@@ -52,7 +52,7 @@ def picture(image: str, hw: tuple[int, int]) -> Tensor:
     pixels = cv2.resize(
         pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     )
-    return ((torch.from_numpy(pixels[: hw[0], : hw[1], ::-1].copy()).float() - MEAN) / STD).permute(2, 0, 1)[None]
+    return normalised(torch.from_numpy(pixels[: hw[0], : hw[1], ::-1].copy()).float())
 
 
 def maps_text(table: pd.DataFrame) -> str:

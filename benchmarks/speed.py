@@ -136,11 +136,10 @@ def plan() -> dict[str, list[Case]]:
     limited = [f'soft_norm_{size}_{limit}' for size in ('tiny', 'small') for limit in (100, 400)]
     others = ['sima_xcit_small', 'xcit_small', 'pvt_tiny', 'pvt_small', 'swin_tiny', 'resnet50']
     without_gain = [f'{name}:attention.bottleneck_gain=False' for name in limited]
-    trained = {'soft_norm_tiny', 'soft_norm_small', 'soft_norm_tiny_100', 'soft_norm_small_100', *others} - {
-        'xcit_small'
-    }
-    cases = [Case(name, *size, False) for name in [*limited, *others, *full] for size in SIZES]
-    cases += [Case(name, *size, True) for name in trained for size in SIZES]
+    trained = [f'soft_norm_{size}{end}' for size in ('tiny', 'small') for end in ('', '_100')]
+    trained += [name for name in others if name != 'xcit_small']
+    cases = [Case(name, *one, False) for name in [*limited, *others, *full] for one in SIZES]
+    cases += [Case(name, *one, True) for name in trained for one in SIZES]
     cases += [Case(name, *SIZES[-1], False) for name in without_gain]
     cases += [Case('soft_norm_small_100', side, side, False) for side in (1024, 1536, 2048)]
     cases += [Case(f'tiny_{name}', 224, 224, backward) for name in ABLATIONS for backward in (False, True)]

@@ -307,7 +307,7 @@ def test_the_command_line_page_is_that_of_the_parsers():
 
 def test_the_results_of_the_readme_are_those_of_the_zoo_and_the_benchmark():
     readme = runpy.run_path(str(ROOT / 'docs/generate/readme.py'))
-    assert readme['page']() == (ROOT / 'README.md').read_text(), 'run: python docs/generate/readme.py'
+    assert readme['page']() == (ROOT / 'README.md').read_text(), 'run: python -m docs.generate.readme'
 
 
 def test_every_folder_is_explained():

@@ -57,11 +57,16 @@ class Inputs(NamedTuple):
         )
 
 
+def normalised(image: Tensor) -> Tensor:
+    """An RGB image (H, W, 3) from 0 to 255 as networks take it, (1, 3, H, W)."""
+    return ((image - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1)[None]
+
+
 def scenes(side: int, count: int) -> list[Tensor]:
     """Synthetic scenes of ``side`` rows and columns, normalised as the networks take them: (1, 3, side, side)."""
     drawn = (draw_scene(np.random.default_rng(index), side, side).image[..., ::-1] for index in range(count))
     images = (torch.from_numpy(image.copy()).float() for image in drawn)
-    return [((image - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1)[None] for image in images]
+    return [normalised(image) for image in images]
 
 
 def new_figure(

@@ -1,10 +1,11 @@
-"""Writes README.md's tables of results from the metafiles and docs/data: ``python docs/generate/readme.py``."""
+"""Writes README.md's tables of results from the metafiles and docs/data: ``python -m docs.generate.readme``."""
 
 import re
 from pathlib import Path
 
 import pandas as pd
-import yaml
+
+from benchmarks.zoo import published_models
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKED = re.compile(r'(<!-- results -->\n).*?(<!-- end -->)', re.S)
@@ -24,16 +25,6 @@ SEGMENTERS = {'upernet_soft_small_160k': 'soft_norm_small', 'upernet_soft_medium
 """Configs, and the backbones of the benchmark by which their times are known."""
 
 
-def scores() -> dict[str, dict[str, float]]:
-    """The papers' scores of each config."""
-    files = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
-    models = [model for file in files for model in yaml.safe_load((ROOT / file).read_text())['Models']]
-    return {
-        model['Name']: {key: value for result in model.get('Results', ()) for key, value in result['Metrics'].items()}
-        for model in models
-    }
-
-
 def seconds() -> dict[tuple[str, int], str]:
     """Median time of a forward pass by backbone and image height, with glibc's allocator."""
     runs = pd.read_csv(ROOT / 'docs/data/benchmark.csv')
@@ -44,7 +35,7 @@ def seconds() -> dict[tuple[str, int], str]:
 
 def tables() -> str:
     """Both tables and what they are measured with, as Markdown."""
-    printed, times = scores(), seconds()
+    published, times = published_models(ROOT / 'model-index.yml'), seconds()
     sizes = pd.read_csv(ROOT / 'docs/data/zoo.csv', index_col='config')
     parts = []
     for configs, keys, height, title in (
@@ -53,7 +44,8 @@ def tables() -> str:
     ):
         rows = [f'| config | {title} | parameters | FLOPs | backbone, CPU |', '|---|---|---|---|---|']
         for name, backbone in configs.items():
-            score = ' / '.join(f'{printed[name][key]:.1f}' for key in keys if key in printed[name])
+            printed = published[name]['Scores']
+            score = ' / '.join(f'{printed[key]:.1f}' for key in keys if key in printed)
             size = sizes.loc[name]
             time = times.get((backbone, height), '–')
             link = f'[{name}](configs/{name}.py)'

@@ -131,9 +131,7 @@ def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
 
     def sky_scene(rng: np.random.Generator, index: int) -> Scene:
         night = int(rng.integers(len(SKIES)))
-        drawn = draw_sky_scene(rng, *sides[index % 3], list(SKIES)[night])
-        named = [one._replace(label=one.label + night * len(CLASSES)) for one in drawn.instances]
-        return drawn._replace(instances=named)
+        return named_by_sky(draw_sky_scene(rng, *sides[index % 3], list(SKIES)[night]), night)
 
     def portrait(rng: np.random.Generator, index: int) -> Scene:
         return draw_portrait(rng, parameters.portrait_size, index % len(CLASSES))
@@ -151,13 +149,13 @@ def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
     with ThreadPool() as pool:
         for stream, split in enumerate(IMAGES):
             count, portraits = getattr(parameters, split), parameters.portraits // (1 + 3 * stream)
-            scenes, sky_scenes = _coco(CLASSES), _coco(SKY_METAINFO['classes'])
+            scenes, sky_scenes = empty_coco(CLASSES), empty_coco(SKY_METAINFO['classes'])
             for name, drawn in draw(scene, stream, count):
-                _add(scenes, f'{name}.jpg', drawn)
+                add_scene(scenes, f'{name}.jpg', drawn)
                 yield f'{IMAGES[split]}/{name}.jpg', encoded(drawn.image)
                 yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
             for name, drawn in draw(sky_scene, 4 + stream, count):
-                _add(sky_scenes, f'{name}.jpg', drawn)
+                add_scene(sky_scenes, f'{name}.jpg', drawn)
                 yield f'sky/{split}/{name}.jpg', encoded(drawn.image)
             for name, drawn in draw(portrait, 2 + stream, portraits):
                 yield f'{PORTRAITS[split]}/{CLASSES[int(name) % len(CLASSES)]}/{name}.jpg', encoded(drawn.image)
@@ -165,12 +163,18 @@ def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
                 yield path, json.dumps(coco, separators=(',', ':')).encode()
 
 
-def _coco(classes: Sequence[str]) -> dict[str, Any]:
+def named_by_sky(scene: Scene, night: int) -> Scene:
+    """A scene with labels of :data:`SKY_METAINFO`, whose classes are those of day, then those of night."""
+    return scene._replace(instances=[one._replace(label=one.label + night * len(CLASSES)) for one in scene.instances])
+
+
+def empty_coco(classes: Sequence[str]) -> dict[str, Any]:
+    """The content of a COCO annotation file without images."""
     categories = [dict(id=number, name=name, supercategory='shape') for number, name in enumerate(classes, start=1)]
     return dict(info={}, licenses=[], images=[], annotations=[], categories=categories)
 
 
-def _add(coco: dict[str, Any], file_name: str, scene: Scene) -> None:
+def add_scene(coco: dict[str, Any], file_name: str, scene: Scene) -> None:
     """Adds a scene and its objects to a COCO annotation file, in which all ids count from 1."""
     image_id, (height, width) = len(coco['images']) + 1, scene.semantic.shape
     coco['images'].append(dict(file_name=file_name, height=height, width=width, id=image_id))
