@@ -1,6 +1,7 @@
 """Measures contenders side by side in turn, with both allocators: ``python -m benchmarks.speed``."""
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -98,20 +99,25 @@ def run_benchmark(
     return pd.DataFrame(rows)
 
 
+@functools.cache
+def start_worker(allocator: str) -> subprocess.Popen:
+    """A process that has imported everything, and measures each contender in a child of its own."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith('MALLOC_')}
+    env.update(ALLOCATORS[allocator], PYTHONPATH=os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')]))
+    command = [sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker']
+    return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 def measure_all(cases: Sequence[Case], allocator: str, settings: Settings, with_memory: bool) -> list[dict]:
-    """``seconds``, ``memory`` and ``note`` of each case of one contender, in a process of its own.
+    """``seconds``, ``memory`` and ``note`` of each case of one contender.
 
     If it ends for lack of memory, the benchmark goes on; an error of the code ends it.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith('MALLOC_')}
-    env.update(ALLOCATORS[allocator], PYTHONPATH=os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')]))
-    task = json.dumps(dict(cases=cases, settings=settings, with_memory=with_memory))
-    worker = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker', task], env=env, text=True, stdout=subprocess.PIPE
-    )
-    if worker.returncode > 0:
+    worker = start_worker(allocator)
+    print(json.dumps(dict(cases=cases, settings=settings, with_memory=with_memory)), file=worker.stdin, flush=True)
+    *results, code = itertools.takewhile(lambda one: one is not None, map(json.loads, worker.stdout))
+    if code > 0:
         raise RuntimeError(f'the worker of {cases[0].model} failed; its trace is above')
-    results = [json.loads(line) for line in worker.stdout.splitlines()]
     results += [dict(note='ended by the system, which may be out of memory')] * (len(cases) - len(results))
     return [dict(dict(seconds=float('nan'), memory=None, note=''), **result) for result in results]
 

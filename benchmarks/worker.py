@@ -1,8 +1,10 @@
-"""Measures a contender in a process of its own, whose environment chooses its allocator.
+"""Measures contenders, each in a process of its own; the environment chooses the allocator of all.
 
-    python -m benchmarks.worker '{"cases": [["resnet50", 64, 64, false]], "settings": ["cpu"], "with_memory": true}'
+    echo '{"cases": [["resnet50", 64, 64, false]], "settings": ["cpu"], "with_memory": true}' \\
+        | python -m benchmarks.worker
 
-prints a JSON line for each case. What cannot be measured, for lack of memory as an example, is a ``note``.
+prints for each line that it reads a JSON line for each case, the exit status of its process, and ``null``. What cannot
+be measured, for lack of memory as an example, is a ``note``.
 """
 
 import ctypes
@@ -10,10 +12,12 @@ import json
 import re
 import sys
 import timeit
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TextIO
 
 import torch
+from mmengine.registry import MODELS
 from torch import Tensor
 from torch.utils.benchmark.utils.timer import timer
 
@@ -99,12 +103,24 @@ def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
 
 
-if __name__ == '__main__':
-    task = json.loads(sys.argv[1])
-    answers, sys.stdout = sys.stdout, sys.stderr  # so that nothing else is printed between the answers
+def answer(task: dict, answers: TextIO) -> None:
+    """Measures the cases of a task."""
     for case in task['cases']:
         try:
             result = measure(Case(*case), Settings(*task['settings']), task['with_memory'])
         except (RuntimeError, MemoryError) as error:
             result = dict(note=f'{type(error).__name__}: {error}'.splitlines()[0])
         print(json.dumps(result), file=answers, flush=True)
+
+
+if __name__ == '__main__':
+    (
+        MODELS.get('mmpretrain.XCiT'),
+        MODELS.get('mmdet.ResNet'),
+    )  # imports the libraries, which takes longer than many a case
+    answers, sys.stdout = sys.stdout, sys.stderr  # so that nothing else is printed between the answers
+    for line in sys.stdin:
+        child = get_context('fork').Process(target=answer, args=(json.loads(line), answers))
+        child.start()
+        child.join()
+        print(f'{child.exitcode}\nnull', file=answers, flush=True)

@@ -1,5 +1,6 @@
 """The benchmark: what it measures, what it takes from earlier runs, and what it prints."""
 
+import io
 import shutil
 import subprocess
 import sys
@@ -166,13 +167,14 @@ def test_a_failure_and_a_slow_contender_do_not_end_the_run(tmp_path, answers):
 
 
 def test_a_worker_that_ends_or_cannot_says_so(monkeypatch):
-    ended = subprocess.CompletedProcess([], -9, stdout='{"seconds": 1.0, "memory": 5}\n')
-    monkeypatch.setattr(speed, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: ended, PIPE=None))
+    lines = ['{"seconds": 1.0, "memory": 5}', '-9', 'null', '1', 'null']
+    worker = SimpleNamespace(stdin=io.StringIO(), stdout=iter(lines))
+    monkeypatch.setattr(speed, 'start_worker', lambda allocator: worker)
     first, second = measure_all([Case('resnet50', 32, 32, False)] * 2, 'glibc', Settings(), False)
     assert first == dict(seconds=1.0, memory=5, note='') and 'out of memory' in second['note']
-    ended.returncode = 1
     with pytest.raises(RuntimeError, match='worker of resnet50 failed'):
         measure_all([Case('resnet50', 32, 32, False)], 'glibc', Settings(), False)
+    assert len(worker.stdin.getvalue().splitlines()) == 2
 
 
 @pytest.mark.skipif(not sys.platform.startswith('linux'), reason='glibc is of Linux')
