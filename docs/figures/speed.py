@@ -28,14 +28,19 @@ SCORES = dict(
     swin_tiny=('Swin-T', GREY, '^', None, 81.3),
     resnet50=('ResNet-50', GREY, 'P', 36.5, 78.5),
 )
-PLACES = dict(sima_xcit_small=((-8, -2), 'right'), xcit_small=((-8, -12), 'right'))  # of labels that would meet others
+PLACES = dict(  # of labels that would meet others
+    sima_xcit_small=((-8, -2), 'right'),
+    xcit_small=((-8, -12), 'right'),
+    soft_norm_tiny=((8, -11), 'left'),
+    resnet50=((-4, 9), 'left'),
+)
 LINES = dict(
     soft_norm_small=('SOFT-Norm-Small', VIOLET, '-'),
     soft_norm_small_100=('at most 100\nbottleneck tokens', VIOLET, '--'),
-    soft_norm_small_7x7=('7×7 bottleneck\ntokens', VIOLET, ':'),
     pvt_small=('PVT-Small', BLUE, '-'),
     sima_xcit_small=('SimA-XCiT-S12/16', ORANGE, '-'),
 )
+TICKS = (3136, 16384, 67200, 262144)  # tokens at stride 4 of 224², 512², 800×1344 and 2048²
 
 
 def plain(panel, **settings):
@@ -86,15 +91,16 @@ def tokens(runs):
                     panel.plot(points, style, color=colour, marker='o', markersize=4)
                     ends.append((points.iloc[-1], points.index[-1], label, colour))
             plain(panel, xscale='log', yscale='log', ylabel=unit, title=title if row == 0 else '')
-            panel.set_xlim(None, 3.6 * max((end[1] for end in ends), default=1))
+            panel.set_xlim(None, 4.5 * max((end[1] for end in ends), default=1))
             low, high = panel.get_ylim()
+            panel.set_ylim(low, 1.3 * high)
             last = 0.0
             for y, x, label, colour in sorted(ends):  # labels at the ends of the lines, none on another
                 last = max(y, last * (high / low) ** (0.09 if '\n' in label else 0.065))
                 panel.annotate(
                     label, (x, y), (1.12 * x, last), va='center', color=colour, arrowprops=dict(arrowstyle='-', lw=0)
                 )
-            panel.set_xticks(sorted(runs.tokens.unique()), [f'{one:,}' for one in sorted(runs.tokens.unique())])
+            panel.set_xticks(TICKS, [f'{one:,}' for one in TICKS])
             panel.minorticks_off()
             panel.yaxis.set_major_formatter('{x:g}')
             if row == 1:
