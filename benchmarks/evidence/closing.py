@@ -1,4 +1,4 @@
-"""Why SOFT's attention closes: the RetinaNet of the evidence, watched while it trains with one thing changed."""
+"""Why SOFT's attention closes: a detector of the evidence, watched while it trains with one thing changed."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -11,23 +11,22 @@ from torch import Tensor
 from mmsoft.attention.measure import measured_attention
 from mmsoft.attention.soft import SOFTAttention
 
-from .rows import METHODS, Watched
-from .scenes import make_config
+from .rows import Watched
+from .scenes import make_config, run
 
 
 def train(watched: Watched, seed: int, root: str, work_dir: str) -> dict[str, Any]:
-    """Trains without scoring; returns the ``course`` of :class:`Watch`, and the shares at its end."""
-    method = METHODS['retinanet']._replace(network=watched.network, iterations=watched.iterations)
-    cfg = make_config(method, seed, root, work_dir)
+    """Trains from the start; returns AP50 with attention and without, and the ``course`` of :class:`Watch`."""
+    cfg = make_config(watched.method, seed, root, work_dir)
     cfg.merge_from_dict(watched.changes)
-    cfg.update(resume=False, test_dataloader=None, test_cfg=None, test_evaluator=None)
+    cfg.resume = False
     if watched.scale != 1:
         cfg.train_dataloader.dataset.pipeline.insert(2, dict(type='Resize', scale_factor=watched.scale))
-    runner = Runner.from_cfg(cfg)
-    runner.register_hook(watch := Watch(watched))
-    runner.train()
-    shares = {name: course['share'][-1] for name, course in watch.course.items()}
-    return dict(scores={}, without_attention=None, shares=shares, iterations=watched.iterations, course=watch.course)
+        cfg.test_dataloader.dataset.pipeline[2].scale_factor = watched.scale
+    watch = Watch(watched)
+    found = run(cfg, watch)
+    scores, control = ({'box AP50': found[key]['box AP50']} for key in ('scores', 'without_attention'))
+    return dict(scores=scores, without_attention=control, iterations=watched.method.iterations, course=watch.course)
 
 
 class Watch(Hook):

@@ -38,23 +38,26 @@ class Method(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """A training of the RetinaNet below that is watched, not scored: see :mod:`benchmarks.evidence.closing`.
+    """A training that is watched while it runs: see :mod:`benchmarks.evidence.closing`.
 
     Attributes:
-        network: A key of :data:`benchmarks.evidence.networks.NETWORKS`.
+        method: What is trained.
         changes: Settings of the whole config by dotted keys.
         queries: Factor of the queries' weights before training.
         noise: Whether the gradients of all that makes the kernel are replaced by noise of the same size.
         scale: Factor of the images' sides.
-        iterations: Length of the training, in batches of 8.
     """
 
-    network: str = 'soft_norm_1'
+    method: Method
     changes: dict[str, Any] = {}
     queries: float = 1.0
     noise: bool = False
     scale: float = 1.0
-    iterations: int = 150
+
+    @property
+    def network(self) -> str:
+        """See :class:`Method`."""
+        return self.method.network
 
 
 class Row(NamedTuple):
@@ -202,6 +205,10 @@ def _backbone(**options: Any) -> dict[str, Any]:
     return {f'model.backbone.{key.replace("__", ".")}': value for key, value in options.items()}
 
 
+def _watched(network: str, iterations: int = 150, **options: Any) -> Watched:
+    return Watched(METHODS['retinanet']._replace(network=network, iterations=iterations), **options)
+
+
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     'none': ('nothing changed, γ = 1', {}),
     **{
@@ -319,14 +326,13 @@ ROWS: dict[str, Row] = {
         )
     },
     **{
-        f'closing_{network}_{name}': Row(
-            f'closing_{network}', CHANGES[name][0], Watched(**{'network': f'{network}_1', **CHANGES[name][1]})
-        )
-        for network, names in (('soft_norm', CHANGES), ('soft', OF_SOFT.split()))
-        for name in names
+        f'closing_{network}_{name}': Row(f'closing_{network}', said, _watched(f'{network}_1', **options))
+        for network in ('soft_norm', 'soft')
+        for name, (said, options) in CHANGES.items()
+        if network == 'soft_norm' or name in OF_SOFT.split()
     },
     **{
-        f'closing_{network}': Row('closing_sima', title, Watched(network, iterations=450))
+        f'closing_{network}': Row('closing_sima', title, _watched(network, iterations=450))
         for network, title in OF_SIMA.items()
     },
     **{

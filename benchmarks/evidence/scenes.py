@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from mmengine.config import Config
+from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmsoft.attention.measure import measured_attention
@@ -37,12 +38,19 @@ def train(method: Method, seed: int, root: str, work_dir: str, iterations: Optio
         work_dir: Where logs and checkpoints go.
         iterations: Length of the training, if not the method's own.
     """
-    cfg = make_config(method, seed, root, work_dir, iterations)
+    return run(make_config(method, seed, root, work_dir, iterations))
+
+
+def run(cfg: Config, *hooks: Hook) -> dict[str, Any]:
+    """Trains by a config and with more hooks; returns scores with attention and without, shares and more."""
     runner = Runner.from_cfg(cfg)
+    for hook in hooks:
+        runner.register_hook(hook)
     runner.train()
 
-    def scores() -> dict[str, float]:  # mmseg and mmpretrain count in percent
-        found = {SCORES[key]: value for key, value in runner.test().items() if key in SCORES}
+    def scores() -> dict[str, float]:  # none if nothing is detected; mmseg and mmpretrain count in percent
+        found = runner.test() or dict.fromkeys(('coco/bbox_mAP_50', 'coco/bbox_mAP'), 0.0)
+        found = {SCORES[key]: value for key, value in found.items() if key in SCORES}
         return {name: value if value <= 1 else value / 100 for name, value in found.items()}
 
     with measured_attention(runner.model.backbone) as contributions:

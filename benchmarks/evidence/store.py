@@ -110,8 +110,9 @@ def table(names: Sequence[str], records: Iterable[Record]) -> str:
         'exponents after': lambda name, some: _course(some, 'exponent', -1),
         'gradients before': lambda name, some: _course(some, 'gradient', 0),
         'gradients after': lambda name, some: _course(some, 'gradient', -1),
-        'share before': lambda name, some: _course(some, 'share', 0),
-        'share by stage': lambda name, some: _shares(some),
+        'shares before': lambda name, some: _course(some, 'share', 0),
+        'shares after': lambda name, some: _course(some, 'share', -1),
+        'share by stage': lambda name, some: '' if 'course' in some[0] else _shares(some),
     }
     cells = [[column(name, some) for column in columns.values()] for name, some in rows.items()]
     chance = (

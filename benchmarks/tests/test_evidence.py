@@ -50,6 +50,9 @@ def test_a_row_that_changes_has_another_key(monkeypatch):
     before = detector.key
     monkeypatch.setitem(NETWORKS, 'soft', network._replace(channels=[1]))
     assert detector.key != before
+    watched = ROWS['closing_soft_norm_none']
+    faster = watched.task.method._replace(lr=1.0)
+    assert watched._replace(task=watched.task._replace(method=faster)).key != watched.key
 
 
 @pytest.mark.parametrize('name', ['soft_norm', 'sima_cvt', 'sima_deit', 'pvt', 'xcit_p8', 'deit'])
@@ -118,11 +121,13 @@ def test_a_training_goes_on_after_an_interruption(tmp_path):
 def test_a_watched_training_has_a_course(tmp_path):
     root = str(ensure_shapes(tmp_path / 'shapes', **SMALL))
     courses = {}
-    for name in ('none', 'frozen', 'noise', 'queries_double'):
-        task = ROWS[f'closing_soft_norm_{name}'].task._replace(iterations=2)
+    for name in ('none', 'frozen', 'noise', 'queries_double', 'images_128'):
+        task = ROWS[f'closing_soft_norm_{name}'].task
+        task = task._replace(method=task.method._replace(iterations=2))
         found = closing.train(task, 0, root, str(tmp_path / name))
         courses[name] = found['course']['stages.1.blocks.0.attn']
-        assert len(found['course']) == len(found['shares']) == 5
+        assert len(found['course']) == 5
+        assert found['scores'].keys() == found['without_attention'].keys() == {'box AP50'}
     course = courses['none']
     assert course['iteration'] == [0, 1] and min(course['gradient']) > 0
     assert course['tokens'][0] == pytest.approx(0.2126 * 32, rel=0.1)  # of normal z with γ = 1, see the page
@@ -176,6 +181,15 @@ def test_methods_with_other_scores_have_the_control_of_their_own():
     assert [line.split('|')[place].strip() for line in lines] == ['0.400', '0.100', '']
     header = store.table(['method_upernet'], some).splitlines()[0]
     assert 'without attention, mIoU' in header
+
+
+def test_before_and_after_are_the_same_measure():
+    course = {f'stages.0.blocks.{i}.attn': dict(share=[0.1 + i, 0.3 + i]) for i in range(2)}
+    some = [dict(record('closing_sima_cvt', seed, **{'box AP50': 0.5}), course=course) for seed in range(2)]
+    header, _, line, _ = store.table(['closing_sima_cvt'], some).splitlines()
+    cells = dict(zip(*([cell.strip() for cell in one.split('|')] for one in (header, line))))
+    assert (cells['shares before'], cells['shares after']) == ('0.6', '0.8')
+    assert cells['without attention, box AP50'] == '0.500' and 'share by stage' not in cells
 
 
 def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
