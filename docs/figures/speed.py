@@ -98,7 +98,13 @@ def tokens(runs):
             for y, x, label, colour in sorted(ends):  # labels at the ends of the lines, none on another
                 last = max(y, last * (high / low) ** (0.09 if '\n' in label else 0.065))
                 panel.annotate(
-                    label, (x, y), (1.12 * x, last), va='center', color=colour, arrowprops=dict(arrowstyle='-', lw=0)
+                    label,
+                    (x, y),
+                    (1.12 * x, last),
+                    va='center',
+                    color=colour,
+                    bbox=dict(facecolor='white', edgecolor='none', pad=0.5),
+                    arrowprops=dict(arrowstyle='-', lw=0),
                 )
             panel.set_xticks(TICKS, [f'{one:,}' for one in TICKS])
             panel.minorticks_off()
