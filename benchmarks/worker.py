@@ -14,7 +14,7 @@ import sys
 import timeit
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Optional, TextIO
+from typing import NamedTuple, Optional
 
 import torch
 from mmengine.registry import MODELS
@@ -103,24 +103,23 @@ def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
 
 
-def answer(task: dict, answers: TextIO) -> None:
+def answer(task: dict) -> None:
     """Measures the cases of a task."""
+    sys.stdout = sys.stderr  # so that nothing else is printed between the answers
     for case in task['cases']:
         try:
             result = measure(Case(*case), Settings(*task['settings']), task['with_memory'])
         except (RuntimeError, MemoryError) as error:
             result = dict(note=f'{type(error).__name__}: {error}'.splitlines()[0])
-        print(json.dumps(result), file=answers, flush=True)
+        print(json.dumps(result), file=sys.__stdout__, flush=True)
 
 
 if __name__ == '__main__':
-    (
-        MODELS.get('mmpretrain.XCiT'),
-        MODELS.get('mmdet.ResNet'),
-    )  # imports the libraries, which takes longer than many a case
-    answers, sys.stdout = sys.stdout, sys.stderr  # so that nothing else is printed between the answers
+    MODELS.get('mmpretrain.XCiT'), MODELS.get('mmdet.ResNet')  # imports both libraries, once for all
     for line in sys.stdin:
-        child = get_context('fork').Process(target=answer, args=(json.loads(line), answers))
+        task = json.loads(line)
+        how = 'fork' if task['settings'][:1] == ['cpu'] else 'spawn'  # CUDA does not survive a fork
+        child = get_context(how).Process(target=answer, args=(task,))
         child.start()
         child.join()
-        print(f'{child.exitcode}\nnull', file=answers, flush=True)
+        print(f'{child.exitcode}\nnull', flush=True)
