@@ -1,13 +1,13 @@
-"""What SOFT's attentions invert, seen by forward hooks."""
+"""What SOFT's attentions invert, seen by forward hooks, and what Newton's steps leave of the inverse."""
 
-import re
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 import torch
 from torch import Tensor, nn
 
 from mmsoft.attention import SOFTAttention
+from mmsoft.attention.measure import stage_of
 from mmsoft.ops import gaussian_kernel, soft_norm_attention
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 from mmsoft.utils import UsageError
@@ -34,28 +34,36 @@ def bottlenecks(network: nn.Module, images: Tensor) -> list[Bottleneck]:
     Raises:
         UsageError: If the network has none.
     """
-    found: list[Bottleneck] = []
+    seen: list[tuple[str, SOFTAttention, Tensor]] = []
     with ExitStack() as hooks:
-        for name, attention in network.named_modules():
-            if isinstance(attention, SOFTAttention):
-                stage = int(re.search(r'(?:^|\.)stages\.(\d+)\.|$', name)[1] or -1) + 1
-
-                def keep(module: nn.Module, args: tuple, tokens: Tensor, stage=stage, attention=attention) -> None:
-                    tokens = tokens.unflatten(0, (-1, attention.num_heads))[:1]
-                    if attention.product is soft_norm_attention:
-                        matrix = gaussian_kernel(tokens)
-                        alpha = soft_norm_alpha(matrix, matrix.sum(-1, keepdim=True))
-                    else:
-                        matrix = gaussian_kernel(tokens, ridge=RIDGE)
-                        alpha = soft_alpha(matrix, RIDGE)
-                    alpha = alpha.expand(1, len(matrix[0]), 1, 1)[0, ..., 0]
-                    found.append(Bottleneck(stage, matrix[0], alpha))
-
-                hooks.callback(attention.bottleneck.register_forward_hook(keep).remove)
+        for name, one in network.named_modules():
+            if isinstance(one, SOFTAttention):
+                hook = one.bottleneck.register_forward_hook(
+                    lambda module, args, out, name=name, one=one: seen.append((name, one, out))
+                )
+                hooks.callback(hook.remove)
         network(images)
-    if not found:
-        raise UsageError(
-            f'{type(network).__name__} has no SOFTAttention, which this measurement needs; give the '
-            'config of a network that has one.'
-        )
-    return found
+    if not seen:
+        kind = type(network).__name__
+        raise UsageError(f'{kind} has no SOFTAttention, which this measurement needs; give a config that has one.')
+    return [Bottleneck(stage_of(name) + 1, *_inverted(one, tokens)) for name, one, tokens in seen]
+
+
+def _inverted(attention: SOFTAttention, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    tokens = tokens.unflatten(0, (-1, attention.num_heads))[:1]
+    if attention.product is soft_norm_attention:
+        matrix = gaussian_kernel(tokens)
+        alpha = soft_norm_alpha(matrix, matrix.sum(-1, keepdim=True))
+    else:
+        matrix = gaussian_kernel(tokens, ridge=RIDGE)
+        alpha = soft_alpha(matrix, RIDGE)
+    return matrix[0], alpha.expand(1, len(matrix[0]), 1, 1)[0, ..., 0]
+
+
+def log_missing(eigenvalues: Tensor, alpha: Tensor, steps: Union[int, Tensor]) -> Tensor:
+    r"""Logarithm of what k steps leave, :math:`|1 - \lambda_i(A) \lambda_i(A_k)| = |1 - \alpha \lambda_i^2|^{2^k}`.
+
+    Nothing is iterated, since :math:`A_k` has A's eigenvectors.
+    """
+    x = alpha * eigenvalues.square()
+    return 2.0**steps * torch.where(x > 0.5, (1 - x).abs().log(), torch.log1p(-x.clamp(max=0.5)))

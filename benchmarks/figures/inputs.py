@@ -50,11 +50,8 @@ class Inputs(NamedTuple):
     def weights(self, *names: str) -> str:
         """How a figure calls the weights of networks."""
         random = [name for name in names if name not in self.networks]
-        return (
-            'trained weights'
-            if not random
-            else 'random weights' + f' of {", ".join(random)}' * (len(random) < len(names))
-        )
+        of_some = f' of {", ".join(random)}' * (len(random) < len(names))
+        return f'random weights{of_some}' if random else 'trained weights'
 
 
 def normalised(image: Tensor) -> Tensor:
@@ -65,8 +62,7 @@ def normalised(image: Tensor) -> Tensor:
 def scenes(side: int, count: int) -> list[Tensor]:
     """Synthetic scenes of ``side`` rows and columns, normalised as the networks take them: (1, 3, side, side)."""
     drawn = (draw_scene(np.random.default_rng(index), side, side).image[..., ::-1] for index in range(count))
-    images = (torch.from_numpy(image.copy()).float() for image in drawn)
-    return [normalised(image) for image in images]
+    return [normalised(torch.from_numpy(image.copy()).float()) for image in drawn]
 
 
 def new_figure(

@@ -31,13 +31,8 @@ SHIFTS = {'SOFT': 7, 'Transformer, fused kernel': -4, 'Linformer': -7}  # points
 def kept_bytes(attention: str, ratio: int, depth: int) -> int:
     """Bytes that a forward pass of one sequence keeps for the backward pass, without the weights.
 
-    Nothing is computed: fake tensors have a size but no content. Softmax attention is a product, a softmax and a
-    product, as in 2021, or one fused kernel.
-
-    Args:
-        attention (str): Key of :data:`ATTENTIONS`.
-        ratio (int): Side of the windows of which the map has 7×7, each with a bottleneck token.
-        depth (int): Number of blocks.
+    Nothing is computed: fake tensors have a size but no content. The map has 7×7 windows of side ``ratio``, each with a
+    bottleneck token.
     """
     side = TOKENS * ratio
     site = Site(DIMS, HEADS, (side, side), ratio)
@@ -59,13 +54,8 @@ def kept_bytes(attention: str, ratio: int, depth: int) -> int:
 
 def measure(inputs: Inputs) -> pd.DataFrame:
     """``bytes`` by ``attention`` and ``tokens``."""
-    return pd.DataFrame(
-        [
-            dict(attention=attention, tokens=(TOKENS * ratio) ** 2, bytes=kept_bytes(attention, ratio, DEPTH))
-            for attention in ATTENTIONS
-            for ratio in RATIOS
-        ]
-    )
+    rows = [(name, (TOKENS * ratio) ** 2, kept_bytes(name, ratio, DEPTH)) for name in ATTENTIONS for ratio in RATIOS]
+    return pd.DataFrame(rows, columns=['attention', 'tokens', 'bytes'])
 
 
 def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:

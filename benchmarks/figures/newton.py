@@ -5,7 +5,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..inside import bottlenecks
+from ..inside import bottlenecks, log_missing
 from .inputs import BLACK, BLUE, GREEN, RED, Inputs, new_figure, plain, scenes
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
@@ -18,9 +18,7 @@ SIDE, IMAGES, STEPS, USED = 224, 8, 30, 20
 
 
 def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> tuple[Tensor, Tensor]:
-    r"""Both :data:`MEASURES` for k = 0 … steps from the eigenvalues of symmetric matrices, without iterating.
-
-    :math:`A_k` shares A's eigenvectors, and :math:`1 - \lambda_i(A) \lambda_i(A_k) = (1 - \alpha \lambda_i^2)^{2^k}`.
+    """Both :data:`MEASURES` for k = 0 … steps, from the eigenvalues of symmetric matrices.
 
     Args:
         eigenvalues (Tensor): Shape (h, m), float64.
@@ -31,12 +29,9 @@ def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> tuple[Tens
         tuple[Tensor, Tensor]: Each of shape (h, steps + 1).
     """
     eigenvalues = eigenvalues.clamp(min=torch.finfo(eigenvalues.dtype).eps).unsqueeze(1)
-    powers = 2 ** torch.arange(steps + 1, dtype=eigenvalues.dtype).unsqueeze(1)
-    missing = (1 - alpha.unsqueeze(1) * eigenvalues.square()).abs() ** powers
-    return (
-        (eigenvalues * missing).amax(-1) / eigenvalues.amax(-1),
-        (missing / eigenvalues).amax(-1) * eigenvalues.amin(-1),
-    )
+    missing = log_missing(eigenvalues, alpha.unsqueeze(1), torch.arange(steps + 1).unsqueeze(1)).exp()
+    residual = (eigenvalues * missing).amax(-1) / eigenvalues.amax(-1)
+    return residual, (missing / eigenvalues).amax(-1) * eigenvalues.amin(-1)
 
 
 def measure(inputs: Inputs) -> pd.DataFrame:

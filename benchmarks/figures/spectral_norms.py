@@ -6,20 +6,13 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..inside import bottlenecks
+from ..inside import bottlenecks, log_missing
 from .inputs import BLUE, ORANGE, Inputs, end_label, new_figure, plain, scenes
 
 TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 3'
 NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
 INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
-
-
-def newton_filter(eigenvalues: Tensor, alpha: Tensor, iterations: int = 20) -> Tensor:
-    """What the steps make of eigenvalues λ (h, m): ``(1 - (1 - alpha λ²)^(2^iterations)) / λ``, or 0."""
-    x = alpha * eigenvalues.square()
-    log = torch.where(x > 0.5, (1 - x).abs().log(), torch.log1p(-x.clamp(max=0.5)))
-    return torch.where(eigenvalues == 0, 0.0, -torch.expm1(2.0**iterations * log) / eigenvalues)
 
 
 def norms(matrix: Tensor, alpha: Tensor) -> dict[str, dict[str, Tensor]]:
@@ -34,17 +27,16 @@ def norms(matrix: Tensor, alpha: Tensor) -> dict[str, dict[str, Tensor]]:
     """
     eigenvalues, vectors = torch.linalg.eigh(matrix)
     least = matrix.size(-1) * torch.finfo(matrix.dtype).eps * eigenvalues[:, -1:]
-    scale = matrix.sum(-1, keepdim=True).rsqrt()
-    vectors = scale * vectors
+    vectors = matrix.sum(-1, keepdim=True).rsqrt() * vectors
+    made = -log_missing(eigenvalues, alpha, 20).expm1() / eigenvalues
     inverses = dict(
-        exact=torch.where(eigenvalues > least, 1 / eigenvalues, 0.0),
-        newton=newton_filter(eigenvalues.clamp(min=0), alpha),
+        exact=torch.where(eigenvalues > least, 1 / eigenvalues, 0.0), newton=torch.where(eigenvalues > 0, made, 0.0)
     )
     return {
         name: dict(
-            plain=gain.amax(-1), normalised=torch.linalg.eigvalsh(vectors * gain.unsqueeze(-2) @ vectors.mT).amax(-1)
+            plain=of.amax(-1), normalised=torch.linalg.eigvalsh(vectors * of.unsqueeze(-2) @ vectors.mT).amax(-1)
         )
-        for name, gain in inverses.items()
+        for name, of in inverses.items()
     }
 
 

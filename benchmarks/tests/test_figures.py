@@ -7,7 +7,8 @@ import torch
 from mmengine.registry import MODELS
 from PIL import Image
 
-from benchmarks.figures import FIGURES, inputs, main, make_figures, memory, newton, spectral_norms
+from benchmarks.figures import inputs, memory, newton, spectral_norms
+from benchmarks.figures.__main__ import FIGURES, main, make_figures
 from benchmarks.figures.inputs import Inputs
 from benchmarks.figures.spectral_norms import norms
 from mmsoft.ops import newton_inverse
