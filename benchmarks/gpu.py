@@ -37,13 +37,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     check_device(Settings(args.device))
     until = time.time() + 60 * args.minutes
     args.out_dir.mkdir(parents=True, exist_ok=True)
-    tests = subprocess.run(
-        [sys.executable, '-m', 'pytest', '-q', '-m', 'cuda', '-p', 'no:cacheprovider', 'tests'],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = [sys.executable, '-m', 'pytest', '-q', '-m', 'cuda', '-p', 'no:cacheprovider', 'tests']
+    tests = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     page = args.out_dir / 'gpu.md'
     models, sizes, rounds = QUICK if args.quick else (args.models, args.sizes, 3)
     cases = [Case(model, *one, backward) for model in models for one in sizes for backward in (False, True)]

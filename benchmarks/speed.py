@@ -164,66 +164,38 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     parser = argparse.ArgumentParser(
         description='Measures time and memory of SOFT, SimA and backbones of the OpenMMLab libraries, in turn, in '
         "evaluation and training, with glibc's allocator and one that keeps pages.",
-        epilog='Interrupted, the same command goes on. Runs of other code, settings or machines are not reused.',
+        epilog='MODEL is one of '
+        f'{", ".join(CONTENDERS)}, with options behind a colon, as in soft_norm_small:attention.bottleneck_size=7. '
+        'Interrupted, the same command goes on. Runs of other code, settings or machines are not reused.',
     )
-    add = parser.add_argument
-    add(
-        '--models',
-        nargs='+',
-        metavar='MODEL',
-        help=f'from {", ".join(CONTENDERS)}, with options behind a colon, as in '
-        'soft_norm_small:attention.bottleneck_size=7 (default: what the published page is made of, at its own sizes)',
-    )
+    add, device = parser.add_argument, 'cuda' if torch.cuda.is_available() else 'cpu'
+    add('--models', nargs='+', metavar='MODEL', help='default: what the published page is made of, at its own sizes')
     add_sizes(parser)
     add('--passes', nargs='+', choices=['eval', 'train'], default=['eval', 'train'], help='default: both')
     add('--rounds', type=int, default=5, help='turns of each backbone (default: %(default)s)')
-    add(
-        '--minutes',
-        type=float,
-        default=float('inf'),
-        help='after which nothing more is measured; the same command goes on (default: no limit)',
-    )
-    add(
-        '--patience',
-        type=float,
-        default=30,
-        metavar='SECONDS',
-        help='skip further rounds of what takes longer for one run (default: %(default)s)',
-    )
-    add(
-        '--device',
-        choices=['cpu', 'cuda'],
-        default='cuda' if torch.cuda.is_available() else 'cpu',
-        help='default: %(default)s',
-    )
+    add('--minutes', type=float, default=float('inf'), help='after which nothing more is measured (default: no limit)')
+    add('--patience', type=float, default=30, metavar='SECONDS', help='repeat no slower runs (default: %(default)s)')
+    add('--device', choices=['cpu', 'cuda'], default=device, help='default: %(default)s')
     add('--dtype', choices=['float32', 'tf32', 'bfloat16', 'float16'], default='float32', help='default: %(default)s')
     add('--compile', action='store_true', help='with torch.compile')
     add('--threads', type=int, default=torch.get_num_threads(), help='on the CPU (default: all cores)')
     add('--batch', type=int, default=1, help='images at a time (default: %(default)s)')
-    add(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/benchmark'),
-        help='folder of runs and report (default: %(default)s)',
-    )
+    add('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='default: %(default)s')
     add('--publish', action='store_true', help='also write docs/data/benchmark.csv, the page and its figures')
     args = parser.parse_args(arguments)
-    if not args.models and any(
-        getattr(args, name) != parser.get_default(name) for name in ('sizes', 'passes', 'dtype')
-    ):
+    chosen = [name for name in ('sizes', 'passes', 'dtype') if getattr(args, name) != parser.get_default(name)]
+    if chosen and not args.models:
         parser.error('--sizes, --passes and --dtype need --models; without it, all of the page is measured')
     settings = Settings(*(getattr(args, name) for name in Settings._fields))
-    passes = [name == 'train' for name in args.passes]
-    cases = {
-        args.dtype: [
-            Case(contender(name) and name, *one, p) for name in args.models or () for one in args.sizes for p in passes
-        ]
-    }
+    cases = plan()
+    if args.models:
+        every = itertools.product(args.models, args.sizes, (name == 'train' for name in args.passes))
+        cases = {args.dtype: [Case(contender(name) and name, *one, backward) for name, one, backward in every]}
     until, file = time.time() + 60 * args.minutes, args.out_dir / 'runs.csv'
     for rounds in range(1, args.rounds + 1):  # what is in the file is not repeated
         runs = pd.concat(
             run_benchmark(some, file, settings._replace(dtype=dtype), rounds, args.patience, until)
-            for dtype, some in (cases if args.models else plan()).items()
+            for dtype, some in cases.items()
         )
     if args.publish:
         publish(runs, docs)
