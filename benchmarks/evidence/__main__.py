@@ -1,4 +1,4 @@
-"""``python -m benchmarks.evidence``: trains rows, keeps what is done, and prints or publishes the tables."""
+"""Trains rows, keeps what is done, and prints or publishes the tables: ``python -m benchmarks.evidence``."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,47 +16,31 @@ from mmsoft.utils import UsageError
 from ..common import ROOT
 from . import store
 from .far import Far
-from .rows import SHAPES, select
+from .rows import SHAPES, Row, select
 from .training import done, train_row
 
 
-def evidence(
-    names: Sequence[str] = (),
-    work_dir: str = 'work_dirs/evidence',
-    seeds: int = 3,
-    jobs: int = 1,
-    publish: bool = False,
-    docs: Path = ROOT / 'docs',
-) -> None:
-    """Trains rows and prints their tables.
+def evidence(rows: dict[str, Row], work_dir: Path, seeds: int, jobs: int, publish: bool, docs: Path) -> None:
+    """Trains rows, prints their tables, and on request puts the results into the store and the tables of the pages.
 
     What is done stays done until its row changes or its folder is deleted; detectors go on from their last checkpoint.
 
-    Args:
-        names: Rows and tables, see :func:`benchmarks.evidence.rows.select`; all if empty.
-        work_dir: Folder for results, logs and checkpoints. Nothing else is written unless ``publish``.
-        seeds: Number of seeds of each row.
-        jobs: Number of trainings at a time, which share the cores.
-        publish: Whether to put the results into the store and the tables of the pages.
-        docs: Folder of the pages.
-
     Raises:
-        UsageError: If there is no row of a name, or a training failed.
+        UsageError: If a training failed.
     """
-    rows, folder = select(names), Path(work_dir)
     runs = [(name, seed) for name in rows for seed in range(seeds)]
-    todo = [run for run in runs if not done(folder, *run)]
+    todo = [run for run in runs if not done(work_dir, *run)]
     print(f'{len(todo)} of {len(runs)} trainings to do', flush=True)
     if any(not isinstance(rows[name].task, Far) for name, _ in todo):
-        ensure_shapes(folder / 'shapes', **SHAPES)
+        ensure_shapes(work_dir / 'shapes', **SHAPES)
     failed = []
     threads = max(1, torch.get_num_threads() // jobs)
     with ProcessPoolExecutor(jobs, get_context('spawn'), torch.set_num_threads, (threads,)) as pool:
-        trained = {pool.submit(train_row, folder, *run): '{}, seed {}'.format(*run) for run in todo}
+        trained = {pool.submit(train_row, work_dir, *run): '{}, seed {}'.format(*run) for run in todo}
         for future in as_completed(trained):
             print(f'{trained[future]}: {future.exception() or "done"}', flush=True)
             failed += [trained[future]] * bool(future.exception())
-    results = [found for run in runs if (found := done(folder, *run))]
+    results = [found for run in runs if (found := done(work_dir, *run))]
     for table in dict.fromkeys(row.table for row in rows.values()):
         print(store.table([name for name, row in rows.items() if row.table == table], results), '\n', flush=True)
     if publish:
@@ -65,7 +49,7 @@ def evidence(
         raise UsageError(f'{len(failed)} of {len(runs)} trainings failed: {"; ".join(failed)}.')
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
+def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(
         description='Trains small networks where the score depends on attention, and scores them without it, too.',
@@ -74,15 +58,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add = parser.add_argument
     add('names', nargs='*', metavar='NAME', help='only these rows, or the rows of these tables')
     add('--list', action='store_true', help='print the rows and stop')
-    add('--work-dir', default='work_dirs/evidence', help='folder of all that is written (default: %(default)s)')
+    add('--work-dir', type=Path, default=Path('work_dirs/evidence'), help='default: %(default)s')
     add('--seeds', type=int, default=3, help='number of seeds of each row (default: %(default)s)')
-    add('--jobs', type=int, default=1, help='trainings at a time (default: %(default)s)')
+    add('--jobs', type=int, default=1, help='trainings at a time, which share the cores (default: %(default)s)')
     add('--publish', action='store_true', help='put the results into docs/data/evidence.json and the tables of docs/')
-    args = vars(parser.parse_args(arguments))
-    if not args.pop('list'):
-        return evidence(**args)
-    for name, row in select(args['names']).items():
-        print(f'{name:28} {row.title}')
+    args = parser.parse_args(arguments)
+    rows = select(args.names)
+    if args.list:
+        print('\n'.join(f'{name:28} {row.title}' for name, row in rows.items()))
+    else:
+        evidence(rows, args.work_dir, args.seeds, args.jobs, args.publish, docs)
 
 
 if __name__ == '__main__':

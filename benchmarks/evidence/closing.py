@@ -26,7 +26,7 @@ def train(watched: Watched, seed: int, root: str, work_dir: str) -> dict[str, An
     watch = Watch(watched)
     found = run(cfg, watch)
     scores, control = ({'box AP50': found[key]['box AP50']} for key in ('scores', 'without_attention'))
-    return dict(scores=scores, without_attention=control, iterations=watched.method.iterations, course=watch.course)
+    return dict(scores=scores, without_attention=control, iterations=found['iterations'], course=watch.course)
 
 
 class Watch(Hook):

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmsoft.attention import Attention
-from mmsoft.attention.measure import measured_attention, without_attention
 from mmsoft.datasets.shapes_scene import SKIES, Canvas
 from mmsoft.registry import MODELS
+
+from .networks import scored
 
 SIDE, TRAINED, HELD_OUT = 64, 480, 240
 
@@ -56,28 +57,21 @@ class Far(NamedTuple):
         images = scenes(self.side, TRAINED + HELD_OUT)
         losses, steepest = self.fit(model, images.part(slice(TRAINED)), self.iterations, self.lr)
         held_out = images.part(slice(TRAINED, None))
-        scores = {'accuracy': model.accuracy(held_out)}
-        with without_attention(model):
-            control = model.accuracy(held_out)
-        with measured_attention(model) as contributions:
-            model.accuracy(held_out)
+        found = scored(model, lambda: {'accuracy': model.accuracy(held_out)})
         for noise in self.noise:
             with noisy(model, noise):
-                scores[f'accuracy, noise {noise}'] = model.accuracy(held_out)
+                found['scores'][f'accuracy, noise {noise}'] = model.accuracy(held_out)
         before = {name: one.clone() for name, one in model.state_dict().items()}
         for times in self.larger:
             model.load_state_dict(before)
             images = scenes(times * self.side, TRAINED // 4 + HELD_OUT // 2)
-            held_out = images.part(slice(TRAINED // 4, None))
-            scores[f'accuracy at {times}×'] = model.accuracy(held_out)
+            larger = images.part(slice(TRAINED // 4, None))
+            found['scores'][f'accuracy at {times}×'] = model.accuracy(larger)
             if self.tuning:
                 self.fit(model, images.part(slice(TRAINED // 4)), self.tuning, self.lr / 10, batch=4)
-                scores[f'tuned at {times}×'] = model.accuracy(held_out)
+                found['scores'][f'tuned at {times}×'] = model.accuracy(larger)
         return model, dict(
-            scores=scores,
-            without_attention={'accuracy': control},
-            shares={name: one.share for name, one in contributions.items()},
-            exponents={name: one.exponent for name, one in contributions.items() if one.exponent is not None},
+            found,
             iterations=self.iterations,
             last_loss=float(np.mean(losses[-10:])),
             learned=next((i for i in range(10, len(losses)) if np.mean(losses[i - 10 : i]) < 0.35), None),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 from mmdet.models.backbones.pvt import SpatialReductionAttention
@@ -10,7 +10,7 @@ from mmpretrain.models.backbones.xcit import XCA
 from mmpretrain.models.utils import MultiheadAttention
 from torch import nn
 
-from mmsoft.attention.measure import without_attention
+from mmsoft.attention.measure import measured_attention, without_attention
 
 
 class Network(NamedTuple):
@@ -85,12 +85,8 @@ PROJECTIONS = {MultiheadAttention: 'proj', XCA: 'proj', SpatialReductionAttentio
 @contextmanager
 def all_without_attention(backbone: nn.Module) -> Iterator[None]:
     """:func:`mmsoft.attention.measure.without_attention`, also for backbones of the OpenMMLab libraries."""
-    weights = [
-        one.get_submodule(name).weight
-        for one in backbone.modules()
-        for kind, name in PROJECTIONS.items()
-        if isinstance(one, kind)
-    ]
+    theirs = [one for one in backbone.modules() if type(one) in PROJECTIONS]
+    weights = [one.get_submodule(PROJECTIONS[type(one)]).weight for one in theirs]
     kept = [weight.detach().clone() for weight in weights]
     with torch.no_grad(), without_attention(backbone):
         for weight in weights:
@@ -98,3 +94,17 @@ def all_without_attention(backbone: nn.Module) -> Iterator[None]:
         yield
         for weight, before in zip(weights, kept):
             weight.copy_(before)
+
+
+def scored(model: nn.Module, score: Callable[[], dict[str, float]]) -> dict[str, dict]:
+    """Scores of a model, the same ``without_attention``, and what each of its attentions contributes."""
+    with measured_attention(model) as contributions:
+        scores = score()
+    with all_without_attention(model):
+        control = score()
+    return dict(
+        scores=scores,
+        without_attention=control,
+        shares={name: one.share for name, one in contributions.items()},
+        exponents={name: one.exponent for name, one in contributions.items() if one.exponent is not None},
+    )

@@ -1,7 +1,8 @@
 """What is trained: rows of tables, each a training of the far task or of a method of the zoo, with several seeds."""
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
 from mmsoft.utils import UsageError
@@ -201,27 +202,18 @@ def _keys(*names: str, **factors: float) -> dict[str, Any]:
     return {'optim_wrapper.paramwise_cfg.custom_keys': dict.fromkeys(names, factors)}
 
 
-def _backbone(**options: Any) -> dict[str, Any]:
-    return {f'model.backbone.{key.replace("__", ".")}': value for key, value in options.items()}
-
-
-def _watched(network: str, iterations: int = 150, **options: Any) -> Watched:
-    return Watched(METHODS['retinanet']._replace(network=network, iterations=iterations), **options)
+def _backbone(key: str, value: Any) -> dict[str, Any]:
+    return {f'model.backbone.{key}': value}
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     'none': ('nothing changed, γ = 1', {}),
-    **{
-        f'gamma_{gamma}'.replace('.', ''): (f'γ = {gamma}', dict(changes=_backbone(attention__initial_gamma=gamma)))
-        for gamma in (0.1, 0.3, 0.6)
-    },
-    **{
-        f'channels_{said}'.replace('/', '_'): (
-            f'{said} channels a head',
-            dict(changes=_backbone(arch__num_heads=heads)),
-        )
-        for said, heads in (('8', [4, 8, 16]), ('16', [2, 4, 8]), ('32/64/128', [1, 1, 1]))
-    },
+    'gamma_01': ('γ = 0.1', dict(changes=_backbone('attention.initial_gamma', 0.1))),
+    'gamma_03': ('γ = 0.3', dict(changes=_backbone('attention.initial_gamma', 0.3))),
+    'gamma_06': ('γ = 0.6', dict(changes=_backbone('attention.initial_gamma', 0.6))),
+    'channels_8': ('8 channels a head', dict(changes=_backbone('arch.num_heads', [4, 8, 16]))),
+    'channels_16': ('16 channels a head', dict(changes=_backbone('arch.num_heads', [2, 4, 8]))),
+    'channels_32_64_128': ('32/64/128 channels a head', dict(changes=_backbone('arch.num_heads', [1, 1, 1]))),
     'frozen_queries': ('queries frozen', dict(changes=_keys('.query.', lr_mult=0))),
     'frozen_sampling': ('sampling frozen', dict(changes=_keys('.bottleneck.conv', lr_mult=0))),
     'frozen_gamma': ("sampling's LayerNorm frozen", dict(changes=_keys('.bottleneck.norm', lr_mult=0))),
@@ -243,54 +235,90 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     'short': ('75 iterations', dict(iterations=75)),
     'long': ('450 iterations', dict(iterations=450)),
 }
-"""What is changed, one thing at a time, to see why attention closes."""
+"""What is changed, one thing at a time, to see why attention closes: titles, and arguments of :func:`_watched`."""
 OF_SOFT = 'none gamma_01 gamma_03 gamma_06 channels_8 channels_16 channels_32_64_128 frozen slow eps reversed noise'
-OF_SIMA = dict(sima_cvt='SimA-CvT', sima_xcit_p8='SimA-XCiT, patch 8', sima_deit='SimA-DeiT, patch 8')
+OF_SIMA = 'cvt xcit_p8 deit'
+
+
+def _retinanet(network: str, **options: Any) -> Method:
+    return METHODS['retinanet']._replace(network=network, **options)
+
+
+def _watched(network: str, iterations: int = 150, **options: Any) -> Watched:
+    return Watched(_retinanet(network, iterations=iterations), **options)
+
+
+def _closing(network: str, names: Iterable[str]) -> dict[str, tuple[str, Watched]]:
+    return {name: (CHANGES[name][0], _watched(network, **CHANGES[name][1])) for name in names}
+
+
+def _rows(table: str, **trained: tuple[str, Union[Far, Method, Watched]]) -> dict[str, Row]:
+    """Rows of a table: by name, a title and what is trained."""
+    return {f'{table}_{name}': Row(table, title, task) for name, (title, task) in trained.items()}
+
+
+def _gammas(depths: Sequence[int], kernel_size: int, stride: int) -> dict[str, tuple[str, Far]]:
+    """The far task with γ = 1 and 0.3, and with queries that learn at the rate of all, or more slowly."""
+    found = {}
+    for name, gamma, slow in itertools.product(('soft', 'soft_norm'), (1.0, 0.3), (False, True)):
+        title, attention = ATTENTIONS[name]
+        backbone = _soft({**attention, 'initial_gamma': gamma}, depths, kernel_size)
+        groups = {key: dict(lr=3e-3 * factor) for key, factor in QUERIES.items()} if slow else {}
+        key = f'{name}_{gamma:g}{"_slow" * slow}'.replace('.', '')
+        found[key] = f'{title}, γ = {gamma:g}{", slow queries" * slow}', Far(backbone, stride, groups=groups)
+    return found
+
+
+def _larger_sima(where: str, tokens: int) -> dict[str, tuple[str, Far]]:
+    """SimA on images larger than in training, without and with the scale of its number of tokens in training."""
+    build, architecture, stride = BUILT[where]
+    options = {'sima': {}, 'sima_reference': dict(reference_tokens=tokens)}
+    return {
+        f'{where}_{name}': (
+            f'SimA, in {architecture}' + f', `reference_tokens={tokens}`' * bool(one),
+            Far(build(dict(type='SimAAttention', **one), 4), stride, **LARGER),
+        )
+        for name, one in options.items()
+    }
+
+
+def _sampling(sampling: str, title: str) -> dict[str, tuple[str, Far]]:
+    """The far task with 4, 16 and 64 bottleneck tokens."""
+    attention = dict(type='SOFTAttention', sampling=sampling, **WIDE)
+    return {
+        f'{sampling}_{side**2}': (f'{title}, m = {side**2}', Far(_soft(attention, ratios=[16 // side]), 4))
+        for side in (2, 4, 8)
+    }
+
+
 TWELVE = dict(side=112, lr=1e-3, iterations=120, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
 LARGER = dict(larger=(2, 4), tuning=30)
 NOISE = dict(noise=(0.5, 1.0, 2.0), depth=4)
+TITLES = dict(
+    soft='SOFT, γ = 0.6',
+    soft_norm='SOFT-Norm, γ = 0.3',
+    pvt='PVTv2',
+    sima_cvt='SimA-CvT',
+    sima_xcit_p16='SimA-XCiT, patch 16',
+    xcit_p16='XCiT, patch 16',
+    sima_xcit_p8='SimA-XCiT, patch 8',
+    xcit_p8='XCiT, patch 8',
+    sima_deit='SimA-DeiT, patch 8',
+    deit='DeiT, patch 8',
+)
+"""Of networks in one RetinaNet."""
 ROWS: dict[str, Row] = {
     **_far('far', 'deit', 'cosformer efficient gaussian linformer nystromformer performer sima softmax'),
     **_far('far', 'xcit', 'sima'),
     **_far('far', 'soft', 'soft soft_norm'),
-    **{  # what keeps attention open, in one stage and in three
-        f'open_{stages}_{name}_{key}': Row(
-            f'open_{stages}',
-            f'{ATTENTIONS[name][0]}, γ = {gamma:g}{", slow queries" * bool(slow)}',
-            Far(
-                _soft({**ATTENTIONS[name][1], 'initial_gamma': gamma}, depths, kernel_size),
-                stride,
-                groups={parameter: dict(lr=3e-3 * factor) for parameter, factor in slow.items()},
-            ),
-        )
-        for stages, depths, kernel_size, stride in (('one', (1,), 9, 4), ('three', (1, 2, 2), 3, 16))
-        for name in ('soft', 'soft_norm')
-        for key, gamma, slow in (('1', 1.0, {}), ('1_slow', 1.0, QUERIES), ('03', 0.3, {}), ('03_slow', 0.3, QUERIES))
-    },
+    **_rows('open_one', **_gammas((1,), 9, 4)),
+    **_rows('open_three', **_gammas((1, 2, 2), 3, 16)),
     **_far('depth', 'deit', 'soft soft_norm softmax gaussian gaussian_softmax', img_size=112, **TWELVE),
     **_far('depth', 'xcit', 'sima none cosformer cosformer_2d', clip=None, **TWELVE),
     **_far('larger', 'soft', 'soft soft_norm', stride=8, depths=(1, 4), kernel_size=3, **LARGER),
-    **{
-        f'larger_{where}_sima{key}': Row(
-            'larger', f'SimA, in {BUILT[where][1]}{said}', Far(BUILT[where][0](one, 4), 8, **LARGER)
-        )
-        for where, tokens in (('deit', 65), ('xcit', 64))
-        for key, said, one in (
-            ('', '', dict(type='SimAAttention')),
-            ('_reference', f', `reference_tokens={tokens}`', dict(type='SimAAttention', reference_tokens=tokens)),
-        )
-    },
-    **{
-        f'sampling_{sampling}_{side**2}': Row(
-            'sampling',
-            f'{title}, m = {side**2}',
-            Far(_soft(dict(type='SOFTAttention', sampling=sampling, **WIDE), ratios=[16 // side]), 4),
-        )
-        for sampling, title in dict(
-            conv='convolution', avg_pool='average pooling', random='random', biased='the first m'
-        ).items()
-        for side in (2, 4, 8)
-    },
+    **_rows('larger', **_larger_sima('deit', 65), **_larger_sima('xcit', 64)),
+    **_rows('sampling', **_sampling('conv', 'convolution'), **_sampling('avg_pool', 'average pooling')),
+    **_rows('sampling', **_sampling('random', 'random'), **_sampling('biased', 'the first m')),
     **_far('noise', 'deit', 'soft soft_norm softmax gaussian_mean nystromformer sima', **NOISE),
     **_far('ablation', 'soft', 'softmax linformer performer nystromformer gaussian gaussian_softmax'),
     **_far('ablation', 'soft', 'bottleneck_36 bottleneck_49 bottleneck_64 bottleneck_81'),
@@ -300,46 +328,21 @@ ROWS: dict[str, Row] = {
     **_far('ablation_one_head', 'deit', 'softmax sima', num_heads=1),
     **_far('ablation_relu', 'deit', 'sima', act_cfg=dict(type='ReLU')),
     **_far('ablation_no_lpi', 'xcit', 'sima', lpi=False),
-    **{  # architectures in one RetinaNet
-        f'architecture_{name}': Row('architecture', title, METHODS['retinanet']._replace(network=name))
-        for name, title in dict(
-            soft='SOFT, γ = 0.6',
-            soft_norm='SOFT-Norm, γ = 0.3',
-            pvt='PVTv2',
-            sima_cvt='SimA-CvT',
-            sima_xcit_p16='SimA-XCiT, patch 16',
-            xcit_p16='XCiT, patch 16',
-            sima_xcit_p8='SimA-XCiT, patch 8',
-            xcit_p8='XCiT, patch 8',
-            sima_deit='SimA-DeiT, patch 8',
-            deit='DeiT, patch 8',
-        ).items()
-    },
-    **{
-        f'open_detector_{name}': Row('open_detector', title, METHODS['retinanet']._replace(network=network, slow=slow))
-        for name, title, network, slow in (
-            ('soft_1', 'SOFT, γ = 1', 'soft_1', {}),
-            ('soft_norm_1', 'SOFT-Norm, γ = 1', 'soft_norm_1', {}),
-            ('soft_03', 'SOFT, γ = 0.3', 'soft_03', {}),
-            ('soft_slow', 'SOFT, γ = 0.3, slow queries', 'soft_03', QUERIES),
-            ('soft_norm_slow', 'SOFT-Norm, γ = 0.3, slow queries', 'soft_norm', QUERIES),
-        )
-    },
-    **{
-        f'closing_{network}_{name}': Row(f'closing_{network}', said, _watched(f'{network}_1', **options))
-        for network in ('soft_norm', 'soft')
-        for name, (said, options) in CHANGES.items()
-        if network == 'soft_norm' or name in OF_SOFT.split()
-    },
-    **{
-        f'closing_{network}': Row('closing_sima', title, _watched(network, iterations=450))
-        for network, title in OF_SIMA.items()
-    },
-    **{
-        f'method_{name}': Row('method', name.replace('_', ' '), method)
-        for name, method in METHODS.items()
-        if name != 'retinanet'
-    },
+    **_rows('architecture', **{name: (title, _retinanet(name)) for name, title in TITLES.items()}),
+    **_rows(
+        'open_detector',
+        soft_1=('SOFT, γ = 1', _retinanet('soft_1')),
+        soft_norm_1=('SOFT-Norm, γ = 1', _retinanet('soft_norm_1')),
+        soft_03=('SOFT, γ = 0.3', _retinanet('soft_03')),
+        soft_slow=('SOFT, γ = 0.3, slow queries', _retinanet('soft_03', slow=QUERIES)),
+        soft_norm_slow=('SOFT-Norm, γ = 0.3, slow queries', _retinanet('soft_norm', slow=QUERIES)),
+    ),
+    **_rows('closing_soft_norm', **_closing('soft_norm_1', CHANGES)),
+    **_rows('closing_soft', **_closing('soft_1', OF_SOFT.split())),
+    **_rows(
+        'closing_sima', **{name: (TITLES[f'sima_{name}'], _watched(f'sima_{name}', 450)) for name in OF_SIMA.split()}
+    ),
+    **_rows('method', **{name: (name.replace('_', ' '), one) for name, one in METHODS.items() if name != 'retinanet'}),
 }
 
 

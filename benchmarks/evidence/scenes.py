@@ -7,13 +7,12 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmsoft.attention.measure import measured_attention
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import CLASSES, INSTANCES, SKY_METAINFO, STUFF, shapes_dataset
 from mmsoft.utils.config import load_config, map_dicts
 
 from ..common import ROOT
-from .networks import NETWORKS, Network, all_without_attention
+from .networks import NETWORKS, Network, scored
 from .rows import SHAPES, Method
 
 NARROWER = 4
@@ -53,18 +52,9 @@ def run(cfg: Config, *hooks: Hook) -> dict[str, Any]:
         found = {SCORES[key]: value for key, value in found.items() if key in SCORES}
         return {name: value if value <= 1 else value / 100 for name, value in found.items()}
 
-    with measured_attention(runner.model.backbone) as contributions:
-        whole = scores()
-    with all_without_attention(runner.model.backbone):
-        control = scores()
-    return dict(
-        scores=whole,
-        without_attention=control,
-        shares={name: one.share for name, one in contributions.items()},
-        exponents={name: one.exponent for name, one in contributions.items() if one.exponent is not None},
-        iterations=cfg.train_cfg.max_iters,
-        parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
-    )
+    parameters = sum(parameter.numel() for parameter in runner.model.parameters())
+    found = scored(runner.model.backbone, scores)
+    return dict(found, iterations=cfg.train_cfg.max_iters, parameters=parameters)
 
 
 def make_config(method: Method, seed: int, root: str, work_dir: str, iterations: Optional[int] = None) -> Config:
