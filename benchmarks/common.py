@@ -1,18 +1,23 @@
-"""What identifies a measurement: code, commit and machine; and how its table is written."""
+"""What measurements share: what identifies one, its table as CSV and as Markdown, and the marked places of pages."""
 
 import hashlib
 import platform
 import re
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Callable, Optional
 
+import numpy as np
 import pandas as pd
 import torch
 from mmengine.logging import MMLogger
+from tabulate import tabulate
 
 from mmsoft.utils.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]
+MARKED = re.compile(r'(<!-- (benchmark|evidence|compared) ([\w= ]+) -->\n).*?(<!-- end -->)', re.S)
 
 
 def code_version() -> tuple[str, str]:
@@ -39,6 +44,12 @@ def processor(device: str = 'cpu') -> str:
     return found[1] if found else platform.processor()
 
 
+def be_quiet() -> None:
+    """Leaves out what mmengine logs about initial weights."""
+    if not MMLogger.check_instance_created('benchmarks'):
+        MMLogger.get_instance('benchmarks', log_level='ERROR')
+
+
 def read_table(file: Path) -> pd.DataFrame:
     """Reads a CSV file; hashes and versions stay text, whatever number they look like."""
     return pd.read_csv(file, dtype=dict.fromkeys(('code', 'commit', 'machine', 'torch'), str))
@@ -50,7 +61,34 @@ def write_table(table: pd.DataFrame, file: Path) -> None:
         stream.write(table.to_csv(index=False).encode())
 
 
-def be_quiet() -> None:
-    """Leaves out what mmengine logs about initial weights."""
-    if not MMLogger.check_instance_created('benchmarks'):
-        MMLogger.get_instance('benchmarks', log_level='ERROR')
+def markdown(rows: Iterable[Sequence], header: Sequence[str]) -> str:
+    """A table as Markdown, with cells as they are given."""
+    return tabulate(rows, header, tablefmt='github', disable_numparse=True)
+
+
+def spread(values: Iterable[Optional[float]], digits: int = 3, unit: float = 1.0) -> str:
+    """The mean, and minimum and maximum if they are printed otherwise; nothing of no values."""
+    known = [unit * value for value in values if value is not None]
+    if not known:
+        return ''
+    low, middle, high = (f'{value:.{digits}f}' for value in (min(known), np.mean(known), max(known)))
+    return middle if low == high else f'{middle} ({low}–{high})'
+
+
+def fill_page(page: Path, **makers: Callable[[str], Optional[str]]) -> None:
+    """Writes text into a page between the lines ``<!-- KIND WORDS -->`` and ``<!-- end -->``.
+
+    Args:
+        page (Path): Markdown.
+        **makers (Callable): For each kind of place to fill, the text for its words; None leaves the place alone.
+    """
+
+    def fill(found: re.Match) -> str:
+        text = makers[found[2]](found[3]) if found[2] in makers else None
+        return found[0] if text is None else f'{found[1]}{text}\n{found[4]}'
+
+    before = page.read_text()
+    after = MARKED.sub(fill, before)
+    if after != before:
+        page.write_text(after)
+        print(f'{page} is written.')

@@ -22,23 +22,27 @@ from mmsoft.utils.config import load_config
 from .worker import peak, reset_peak
 
 
+def set_limit(model: nn.Module, limit: Optional[int]) -> None:
+    """Limits the bottleneck tokens of all attentions of a model, which raises UsageError if it has none."""
+    attentions = [module for module in model.modules() if isinstance(module, SOFTAttention)]
+    if not attentions:
+        raise UsageError(f'{type(model).__name__} has no SOFTAttention, whose tokens could be limited.')
+    for attention in attentions:
+        attention.limit = limit
+
+
 @torch.no_grad()
 def compare(backbone: nn.Module, images: Tensor, limits: Sequence[int], runs: int = 3) -> Iterator[tuple]:
     """Yields each limit, None first, the relative change of each map, mean seconds of more runs, and peak bytes."""
-    attentions = [module for module in backbone.modules() if isinstance(module, SOFTAttention)]
-    if not attentions:
-        raise UsageError(f'{type(backbone).__name__} has no SOFTAttention, whose tokens could be limited.')
     device, wanted = images.device.type, None
     for limit in (None, *limits):
-        for attention in attentions:
-            attention.limit = limit
+        set_limit(backbone, limit)
         before = reset_peak(device)
         maps = backbone(images)
         memory = float('nan') if before is None else peak(device) - before
         wanted = wanted or maps
-        seconds = (
-            Timer('backbone(images)', globals=dict(backbone=backbone, images=images)).timeit(runs).mean if runs else 0.0
-        )
+        timer = Timer('backbone(images)', globals=dict(backbone=backbone, images=images))
+        seconds = timer.timeit(runs).mean if runs else 0.0
         yield limit, [float((a - b).norm() / b.norm()) for a, b in zip(maps, wanted)], seconds, memory
 
 

@@ -1,6 +1,5 @@
 """Runs of the benchmark as tables: medians over rounds, and the slowest."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Callable
 
 import pandas as pd
 
-from .common import write_table
+from .common import fill_page, write_table
 from .contenders import contender
 from .targets import GAIN, ablations_text, short_text, targets_text
 
@@ -21,46 +20,20 @@ TITLES = dict(
     training='Training: forward + backward',
     ablations="The papers' ablations",
 )
-MARKED = re.compile(r'(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)', re.S)
 
 
 def write_report(runs: pd.DataFrame, out_dir: Path) -> Path:
     """Writes ``benchmark.md`` of what :func:`run_benchmark` returns, and returns the file."""
-    texts = report_texts(runs)
     titles = dict(conditions='# Backbones side by side', **{name: f'## {title}' for name, title in TITLES.items()})
     report = out_dir / 'benchmark.md'
-    report.write_text('\n\n'.join(f'{titles[name]}\n\n{text}' for name, text in texts.items()) + '\n')
+    report.write_text('\n\n'.join(f'{titles[name]}\n\n{text}' for name, text in report_texts(runs).items()) + '\n')
     return report
-
-
-def report_texts(runs: pd.DataFrame) -> dict[str, str]:
-    """Conditions and failures, and what was measured by :data:`TITLES`, as Markdown."""
-    one = runs.iloc[0]
-    notes = runs[runs.note.fillna('') != ''] if 'note' in runs else runs[:0]
-    texts = dict(
-        conditions=f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch '
-        f'{one.torch}{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds / the '
-        'largest of them. Memory is the peak above weights and image.'
-        + ''.join(f'\n* {_label(run.model)}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples())
-    )
-    texts.update(short=short_text(runs), targets=targets_text(runs), ablations=ablations_text(runs))
-    main = runs[(runs['dtype'] == one['dtype']) & ~runs.model.str.match(f'tiny_|.*{GAIN}')]
-    models = main.groupby(['height', 'width']).model.transform('nunique')
-    main = main[2 * models >= models.max()]  # other sizes are for the plot alone
-    for name, backward in (('evaluation', False), ('training', True)):
-        chosen = main[main.backward == backward]
-        if len(chosen):
-            each = ratios(chosen)
-            each['model'] = each.model.map(_label) + ' : ' + each.rival.map(_label)
-            ratio_table = _wide(each.groupby(['model', *SIZE], sort=False).ratio.agg(_spread))
-            texts[name] = '\n\n'.join(filter(None, (cost_table(chosen), ratio_table)))
-    return {name: texts[name] for name in ('conditions', *TITLES) if texts.get(name)}
 
 
 def publish(runs: pd.DataFrame, docs: Path) -> None:
     """Writes ``data/benchmark.csv``, the marked parts of ``benchmark.md``, and the figures by ``figures/speed.py``."""
     write_table(runs, docs / 'data/benchmark.csv')
-    fill_page(docs / 'benchmark.md', page_texts(runs))
+    fill_page(docs / 'benchmark.md', benchmark=page_texts(runs).get)
     subprocess.run([sys.executable, docs / 'figures/speed.py'], check=True)
 
 
@@ -72,22 +45,44 @@ def page_texts(runs: pd.DataFrame) -> dict[str, str]:
     return dict(dict.fromkeys(TITLES, ''), **texts)
 
 
-def fill_page(page: Path, texts: dict[str, str]) -> None:
-    """Writes texts by their names between the lines ``<!-- benchmark NAME -->`` and ``<!-- end -->`` of a page."""
-
-    def fill(found: re.Match) -> str:
-        return f'{found[1]}{texts[found[2]]}\n{found[3]}' if found[2] in texts else found[0]
-
-    page.write_text(MARKED.sub(fill, page.read_text()))
-
-
-def cost_table(runs: pd.DataFrame) -> str:
-    """Seconds and peak memory by contender, size and allocator."""
-    return _wide(
-        runs.groupby(['model', *SIZE], sort=False)[['seconds', 'memory']].apply(
-            lambda case: f'{_spread(case.seconds, _seconds)}, {case.memory.max() / 1e6:.0f} MB'
-        )
+def report_texts(runs: pd.DataFrame) -> dict[str, str]:
+    """Conditions and failures, and what was measured by :data:`TITLES`, as Markdown."""
+    main = runs[(runs['dtype'] == runs['dtype'].iloc[0]) & ~runs.model.str.match(f'tiny_|.*{GAIN}')]
+    models = main.groupby(['height', 'width']).model.transform('nunique')
+    main = main[2 * models >= models.max()]  # other sizes are for the plot alone
+    texts = dict(
+        conditions=conditions(runs),
+        short=short_text(runs),
+        targets=targets_text(runs),
+        evaluation=costs(main[main.backward.eq(False)]),
+        training=costs(main[main.backward.eq(True)]),
+        ablations=ablations_text(runs),
     )
+    return {name: text for name, text in texts.items() if text}
+
+
+def conditions(runs: pd.DataFrame) -> str:
+    """What all runs have in common, and the runs that failed."""
+    one = runs.iloc[0]
+    notes = runs[runs.note.fillna('') != ''] if 'note' in runs else runs[:0]
+    return (
+        f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
+        f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds / the largest of '
+        'them. Memory is the peak above weights and image.'
+        + ''.join(f'\n* {_label(run.model)}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples())
+    )
+
+
+def costs(runs: pd.DataFrame) -> str:
+    """Seconds and peak memory by contender, size and allocator; and the times as multiples of rivals'."""
+    if runs.empty:
+        return ''
+    by = runs.groupby(['model', *SIZE], sort=False)[['seconds', 'memory']]
+    cells = by.apply(lambda case: f'{_spread(case.seconds, _seconds)}, {case.memory.max() / 1e6:.0f} MB')
+    each = ratios(runs)
+    each['model'] = each.model.map(_label) + ' : ' + each.rival.map(_label)
+    relative = each.groupby(['model', *SIZE], sort=False).ratio.agg(_spread)
+    return '\n\n'.join(_wide(some) for some in (cells, relative) if len(some))
 
 
 def ratios(runs: pd.DataFrame, rivals: Sequence[str] = ('swin_tiny', 'resnet50')) -> pd.DataFrame:
@@ -111,8 +106,6 @@ def ratios(runs: pd.DataFrame, rivals: Sequence[str] = ('swin_tiny', 'resnet50')
 
 def _wide(cells: pd.Series) -> str:
     """Cells by model, size and allocator: a row for each model, a column for each size and allocator."""
-    if cells.empty:
-        return ''
     table = cells.unstack(SIZE, sort=False).reindex(cells.index.unique('model')).fillna('–')
     table.index = [_label(name) for name in table.index]
     table.columns = [

@@ -1,126 +1,142 @@
-"""What the benchmark is to show: ratios of time or memory, and their bounds."""
+"""What the benchmark is to show: ratios of time or memory, their bounds, and the sentences of the page."""
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
-from tabulate import tabulate
 
-from .contenders import ABLATIONS
+from .common import markdown
+from .contenders import ABLATIONS, contender
 
-WHOLE = dict(height=800, width=1344, backward=False, dtype='float32')
 ALLOCATORS = ('glibc', 'keeps pages')
 GAIN = ':attention.bottleneck_gain=False'
 
 
-class Target(NamedTuple):
-    """A ratio of two runs in the same round with the same allocator.
+class Run(NamedTuple):
+    """Columns of a run: a contender, the size of its image, and the arithmetic."""
 
-    Attributes:
-        title: In the table.
-        bound: What it is to be at most.
-        run: Columns of the run, besides those of :data:`WHOLE`.
-        base: Columns of the run that it is divided by.
-        value: ``'seconds'`` or ``'memory'``.
-        scale: What the ratio is divided by.
-    """
+    model: str
+    height: int = 800
+    width: int = 1344
+    dtype: str = 'float32'
 
-    title: str
-    bound: float
-    run: dict[str, Any]
-    base: dict[str, Any]
-    value: str = 'seconds'
-    scale: float = 1.0
+    @property
+    def title(self) -> str:
+        """The contender, and what is not as usual."""
+        size = f', {self.height}×{self.width}' * ((self.height, self.width) != (800, 1344))
+        return contender(self.model).label + size + f', {self.dtype}' * (self.dtype != 'float32')
 
-    def ratios(self, runs: pd.DataFrame) -> pd.Series:
+
+MEASURED = {  # column, and whether of a training step
+    'time': ('seconds', False),
+    'training step': ('seconds', True),
+    'memory in evaluation': ('memory', False),
+    'memory in training': ('memory', True),
+    'time of a pixel': ('seconds', False),
+}
+
+
+class Ratio(NamedTuple):
+    """A ratio of two runs in the same round with the same allocator: what it is to be at most, and of what it is."""
+
+    run: Run
+    base: Run
+    bound: float = 1.0
+    measured: str = 'time'
+
+    @property
+    def title(self) -> str:
+        """The ratio in words."""
+        base = self.base.title.replace(self.run.title, 'the same')
+        return f'{self.run.title} : {base}' + f', {self.measured}' * (self.measured != 'time')
+
+    def found(self, runs: pd.DataFrame) -> pd.Series:
         """By allocator and round; empty if it was not measured."""
+        value, backward = MEASURED[self.measured]
         run, base = (
-            runs[(runs[[*one]] == pd.Series(one)).all(axis=1)].set_index(['allocator', 'round'])[self.value]
-            for one in ({**WHOLE, **self.run}, {**WHOLE, **self.base})
+            runs[(runs[[*wanted]] == pd.Series(wanted)).all(axis=1)].set_index(['allocator', 'round'])[value]
+            for wanted in (dict(one._asdict(), backward=backward) for one in (self.run, self.base))
         )
-        return (run / base / self.scale).dropna()
+        if self.measured.endswith('pixel'):
+            run, base = run / (self.run.height * self.run.width), base / (self.base.height * self.base.width)
+        return (run / base).dropna()
 
 
-def _against(title: str, bound: float, model: str, rival: str, value: str = 'seconds', **both: Any) -> Target:
-    return Target(title, bound, dict(both, model=model), dict(both, model=rival), value)
-
-
-def _targets() -> list[Target]:
-    found = []
-    for size, limit, rival, label, bound in (
-        ('small', 100, 'pvt_small', 'PVT-Small', 0.5),
-        ('small', 100, 'swin_tiny', 'Swin-T', 0.8),
-        ('tiny', 100, 'pvt_tiny', 'PVT-Tiny', 0.6),
-        ('small', 400, 'pvt_small', 'PVT-Small', 0.7),
-        ('small', 400, 'swin_tiny', 'Swin-T', 1.05),
-    ):
-        title = f'SOFT-Norm-{size.title()}, at most {limit} tokens : {label}'
-        found.append(_against(title, bound, f'soft_norm_{size}_{limit}', rival))
-    found.append(_against('SimA-XCiT-S12/16 : Swin-T', 0.6, 'sima_xcit_small', 'swin_tiny'))
-    for size in ('tiny', 'small'):
-        name, rival, pvt = f'SOFT-Norm-{size.title()}', f'pvt_{size}', f'PVT-{size.title()}'
-        for limit in (100, 400):
-            model = f'soft_norm_{size}_{limit}'
-            found.append(_against(f'{name}, at most {limit}: with the gain : without', 1.15, model, model + GAIN))
-        model = f'soft_norm_{size}_100'
-        found.append(_against(f'{name}, at most 100 : {pvt}, training step', 0.6, model, rival, backward=True))
-        for backward in (False, True):
-            title = f'{name}, at most 100 : {pvt}, memory in {"training" if backward else "evaluation"}'
-            found.append(_against(title, 1 / 3, model, rival, 'memory', backward=backward))
-    small = dict(model='soft_norm_small_100')
-    large = dict(small, height=2048, width=2048)
-    found.append(Target('a pixel of 2048² : of 512²', 1.1, large, dict(small, height=512, width=512), scale=16))
-    for model, name in (
-        ('soft_norm_small_100', 'SOFT-Norm-Small, at most 100'),
-        ('sima_xcit_small', 'SimA-XCiT-S12/16'),
-    ):
-        found.append(
-            Target(f'{name}: bfloat16 : float32', 0.75, dict(model=model, dtype='bfloat16'), dict(model=model))
-        )
-    return found
-
-
-TARGETS = _targets()
-
-
-def _sentences() -> list[tuple[str, list[Target]]]:
-    """What the page says in short: words, and the ratios that take the places of ``{}``."""
-    full, few = ('soft_norm_small', 'soft_norm_tiny'), ('soft_norm_small_100', 'soft_norm_tiny_100')
-    pvt = ('pvt_small', 'pvt_tiny')
-
-    def of(models: tuple[str, ...], rivals: tuple[str, ...], value: str = 'seconds', **both: Any) -> list[Target]:
-        return [_against('', 1, model, rival, value, **both) for model, rival in zip(models, rivals)]
-
-    return [
-        (
-            '**At 224²**, SOFT-Norm takes {} (Small) and {} (Tiny) of the time of PVT of the same size.',
-            of(full, pvt, height=224, width=224),
-        ),
-        ("**At 800×1344**, SOFT-Norm takes {} (Small) and {} (Tiny) of PVT's time.", of(full, pvt)),
-        (
-            "**With at most 100 bottleneck tokens** it takes {} (Small) and {} (Tiny), and Small {} of Swin-T's.",
-            [*of(few, pvt), *of(few[:1], ('swin_tiny',))],
-        ),
-        ("**A training step** with at most 100 takes {} and {} of PVT's.", of(few, pvt, backward=True)),
-        ("**Memory** of that step is {} and {} of PVT's.", of(few, pvt, 'memory', backward=True)),
-        (
-            "**SimA-XCiT-S12/16** takes {} of XCiT's time there, and {} of Swin-T's.",
-            of(('sima_xcit_small',) * 2, ('xcit_small', 'swin_tiny')),
-        ),
-    ]
+TINY, SMALL = Run('soft_norm_tiny'), Run('soft_norm_small')
+TINY_100, SMALL_100, SMALL_400 = (Run(f'soft_norm_{name}') for name in ('tiny_100', 'small_100', 'small_400'))
+PVT_TINY, PVT_SMALL, SWIN, XCIT, SIMA = map(
+    Run, ('pvt_tiny', 'pvt_small', 'swin_tiny', 'xcit_small', 'sima_xcit_small')
+)
+LIMITED = [f'soft_norm_{size}_{limit}' for size in ('tiny', 'small') for limit in (100, 400)]
+TARGETS = [
+    Ratio(SMALL_100, PVT_SMALL, 0.5),
+    Ratio(SMALL_100, SWIN, 0.8),
+    Ratio(TINY_100, PVT_TINY, 0.6),
+    Ratio(SMALL_400, PVT_SMALL, 0.7),
+    Ratio(SMALL_400, SWIN, 1.05),
+    Ratio(SIMA, SWIN, 0.6),
+    *(Ratio(Run(model), Run(model + GAIN), 1.15) for model in LIMITED),
+    Ratio(TINY_100, PVT_TINY, 0.6, 'training step'),
+    Ratio(SMALL_100, PVT_SMALL, 0.6, 'training step'),
+    Ratio(TINY_100, PVT_TINY, 1 / 3, 'memory in evaluation'),
+    Ratio(SMALL_100, PVT_SMALL, 1 / 3, 'memory in evaluation'),
+    Ratio(TINY_100, PVT_TINY, 1 / 3, 'memory in training'),
+    Ratio(SMALL_100, PVT_SMALL, 1 / 3, 'memory in training'),
+    Ratio(Run('soft_norm_small_100', 2048, 2048), Run('soft_norm_small_100', 512, 512), 1.1, 'time of a pixel'),
+    Ratio(SMALL_100._replace(dtype='bfloat16'), SMALL_100, 0.75),
+    Ratio(SIMA._replace(dtype='bfloat16'), SIMA, 0.75),
+]
+AT_224 = dict(height=224, width=224)
+SENTENCES = {
+    '**At 224²**, SOFT-Norm takes {} (Small) and {} (Tiny) of the time of PVT of the same size.': [
+        Ratio(SMALL._replace(**AT_224), PVT_SMALL._replace(**AT_224)),
+        Ratio(TINY._replace(**AT_224), PVT_TINY._replace(**AT_224)),
+    ],
+    "**At 800×1344**, SOFT-Norm takes {} (Small) and {} (Tiny) of PVT's time.": [
+        Ratio(SMALL, PVT_SMALL),
+        Ratio(TINY, PVT_TINY),
+    ],
+    "**With at most 100 bottleneck tokens** it takes {} (Small) and {} (Tiny), and Small {} of Swin-T's.": [
+        Ratio(SMALL_100, PVT_SMALL),
+        Ratio(TINY_100, PVT_TINY),
+        Ratio(SMALL_100, SWIN),
+    ],
+    "**A training step** with at most 100 takes {} and {} of PVT's.": [
+        Ratio(SMALL_100, PVT_SMALL, measured='training step'),
+        Ratio(TINY_100, PVT_TINY, measured='training step'),
+    ],
+    "**Memory** of that step is {} and {} of PVT's.": [
+        Ratio(SMALL_100, PVT_SMALL, measured='memory in training'),
+        Ratio(TINY_100, PVT_TINY, measured='memory in training'),
+    ],
+    "**SimA-XCiT-S12/16** takes {} of XCiT's time there, and {} of Swin-T's.": [Ratio(SIMA, XCIT), Ratio(SIMA, SWIN)],
+}
+"""What the page says in short: words, and the ratios that take the places of ``{}``."""
 
 
 def short_text(runs: pd.DataFrame) -> str:
-    """Markdown: what the runs show, in sentences; medians with kept pages, and with glibc's defaults in brackets."""
+    """Markdown: what the runs show, in sentences; medians with kept pages / with glibc's defaults."""
     lines = []
-    for words, targets in _sentences():
-        found = [target.ratios(runs).groupby('allocator').median() for target in targets]
+    for words, ratios in SENTENCES.items():
+        found = [ratio.found(runs).groupby('allocator').median() for ratio in ratios]
         if all(len(one) for one in found):
-            shown = (
-                ' / '.join(f'{one[name]:.2f}' for name in ('keeps pages', 'glibc') if name in one) for one in found
-            )
-            lines.append('* ' + words.format(*shown))
+            shown = (' / '.join(f'{one[name]:.2f}' for name in ALLOCATORS[::-1] if name in one) for one in found)
+            lines.append(f'* {words.format(*shown)}')
     return '\n'.join(lines)
+
+
+def targets_text(runs: pd.DataFrame) -> str:
+    """Markdown: medians / largest by allocator, and whether the median with kept pages is within the bound."""
+    lines = []
+    for target in TARGETS:
+        ratios = target.found(runs)
+        if len(ratios):
+            by = ratios.groupby('allocator').agg(['median', 'max'])
+            cells = {name: f'{one["median"]:.2f} / {one["max"]:.2f}' for name, one in by.iterrows()}
+            kept = by['median'].get('keeps pages')
+            met = '–' if kept is None else 'met' if kept <= target.bound else 'not met'
+            lines.append((target.title, f'{target.bound:.2f}', *(cells.get(name, '–') for name in ALLOCATORS), met))
+    return markdown(lines, ('ratio', 'at most', *ALLOCATORS, '')) if lines else ''
 
 
 def ablations_text(runs: pd.DataFrame) -> str:
@@ -137,19 +153,4 @@ def ablations_text(runs: pd.DataFrame) -> str:
         lines.append(cells)
     parts = itertools.product(('images/s', 'MB'), ('evaluation', 'training'), ALLOCATORS)
     header = ('', *(f'{part}, {unit}, {allocator}' for unit, part, allocator in parts))
-    return tabulate(lines, header, tablefmt='github', disable_numparse=True) if len(runs) else ''
-
-
-def targets_text(runs: pd.DataFrame) -> str:
-    """Markdown: medians / largest by allocator, and whether the median with kept pages is within the bound."""
-    lines = []
-    for target in TARGETS:
-        ratios = target.ratios(runs)
-        if len(ratios):
-            by = ratios.groupby('allocator', sort=False).agg(['median', 'max'])
-            cells = {name: f'{one["median"]:.2f} / {one["max"]:.2f}' for name, one in by.iterrows()}
-            kept = by['median'].get('keeps pages', float('nan'))
-            met = '–' if kept != kept else 'met' if kept <= target.bound else 'not met'
-            lines.append((target.title, f'{target.bound:.2f}', *(cells.get(name, '–') for name in ALLOCATORS), met))
-    header = ('ratio', 'at most', *ALLOCATORS, '')
-    return tabulate(lines, header, tablefmt='github', disable_numparse=True) if lines else ''
+    return markdown(lines, header) if len(runs) else ''

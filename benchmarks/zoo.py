@@ -1,6 +1,7 @@
 """Parameters and FLOPs of the configs beside the papers', and the papers' scores: ``python -m benchmarks.zoo``."""
 
 import argparse
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +14,14 @@ from mmengine.fileio import load
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
-from tabulate import tabulate
 from torch import Tensor, nn
 
 from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
-from .common import ROOT, be_quiet, write_table
+from .common import ROOT, be_quiet, fill_page, markdown, write_table
 from .flops import INVERSE, count_flops
-from .speed_report import fill_page
 
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
@@ -44,16 +43,12 @@ class Size(NamedTuple):
 
 def published_models(model_index: Path) -> dict[str, dict]:
     """The metadata of each config in the metafiles of ``model-index.yml``, and its scores by name as ``Scores``."""
-    models = [
-        model for part in load(str(model_index))['Import'] for model in load(str(model_index.parent / part))['Models']
-    ]
-    return {
-        model['Name']: dict(
-            model['Metadata'],
-            Scores={name: value for result in model.get('Results', []) for name, value in result['Metrics'].items()},
-        )
-        for model in models
-    }
+    parts = [load(str(model_index.parent / part)) for part in load(str(model_index))['Import']]
+    found = {}
+    for model in itertools.chain.from_iterable(part['Models'] for part in parts):
+        scores = {name: value for result in model.get('Results', []) for name, value in result['Metrics'].items()}
+        found[model['Name']] = dict(model['Metadata'], Scores=scores)
+    return found
 
 
 def measure(cfg: Config, shape: Optional[tuple[int, int]] = None, flops: bool = True) -> Size:
@@ -99,7 +94,7 @@ def score_tables(published: dict[str, dict]) -> str:
             if names[0] in model['Scores']
         ]
         if rows:
-            tables.append(_table(('config', *names, 'printed in'), rows))
+            tables.append(markdown(rows, ('config', *names, 'printed in')))
     return '\n\n'.join(tables)
 
 
@@ -119,7 +114,7 @@ def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
     """The tables of ``docs/zoo.md``, by the names of their places."""
     rows = [(f'[{name}](../configs/{name}.py)', *row) for name, row in size_rows(docs, published).items()]
     header = ('config', 'parameters, M', 'paper', 'input', 'GFLOPs', 'paper')
-    return dict(zoo_sizes=_table(header, rows), zoo_scores=score_tables(published))
+    return dict(zoo_sizes=markdown(rows, header), zoo_scores=score_tables(published))
 
 
 def publish(docs: Path, rows: Sequence[tuple[str, str, str, str]], published: dict[str, dict]) -> None:
@@ -128,15 +123,11 @@ def publish(docs: Path, rows: Sequence[tuple[str, str, str, str]], published: di
     kept = pd.read_csv(file, dtype=str)
     counted = pd.DataFrame(rows, columns=kept.columns)
     write_table(pd.concat([kept[~kept.config.isin(counted.config)], counted]).sort_values('config'), file)
-    fill_page(docs / 'zoo.md', page_texts(docs, published))
+    fill_page(docs / 'zoo.md', benchmark=page_texts(docs, published).get)
 
 
 def _number(count: Optional[float], unit: float) -> str:
     return f'{count / unit:.4g}' if count else '–'
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
-    return tabulate(rows, header, tablefmt='github', disable_numparse=True)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
@@ -151,12 +142,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     add = parser.add_argument
     add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn (default: all)')
     add(
-        '--shape',
-        nargs=2,
-        type=int,
-        metavar=('H', 'W'),
-        help='size of the image (default: as the papers count, '
-        '800 1280 for detection, 512 512 for segmentation, 224 224 for classification)',
+        '--shape', nargs=2, type=int, metavar=('H', 'W'), help=f'size of the image (default: as papers count, {SHAPES})'
     )
     add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
     add('--scores', action='store_true', help="print the papers' scores instead")
@@ -164,48 +150,30 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     args = parser.parse_args(arguments)
     if args.shape and min(args.shape) < 32:
         raise UsageError('--shape needs at least 32 rows and 32 columns.')
-    published = published_models(ROOT / 'model-index.yml')
-    chosen = [
-        path
-        for path in sorted((ROOT / 'configs').glob('*.py'))
-        if not args.names or any(name in path.stem for name in args.names)
-    ]
-    if not chosen:
-        raise UsageError(f'No config is called {" or ".join(args.names)}; they are in {ROOT / "configs"}.')
     if args.publish and args.shape:
         raise UsageError('--publish is for the sizes that papers count at; leave --shape out.')
+    published, paths = published_models(ROOT / 'model-index.yml'), sorted((ROOT / 'configs').glob('*.py'))
+    chosen = [path for path in paths if not args.names or any(name in path.stem for name in args.names)]
+    if not chosen:
+        raise UsageError(f'No config is called {" or ".join(args.names)}; they are in {ROOT / "configs"}.')
+    counted: list[tuple[str, ...]] = []
     if args.scores:
-        if args.publish:
-            publish(ROOT / 'docs', [], published)
         print(score_tables({path.stem: published[path.stem] for path in chosen if path.stem in published}))
-        return
-    be_quiet()
-    rows, counted = [], []
-    for path in chosen:
-        print(f'{path.stem} …', file=sys.stderr, flush=True)
-        cfg = load_config(str(path))
-        shape = args.shape or SHAPES[cfg.default_scope]
-        size, paper = measure(cfg, shape, not args.no_flops), published.get(path.stem, {})
-        millions = [_number(number, 1e6) for number in (size.parameters, paper.get('Parameters'))]
-        giga = [_number(number, 1e9) for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
-        rows.append((path.stem, f'{shape[1]}×{shape[0]}', *millions, *giga))
-        if size.flops:
-            counted.append((path.stem, f'{size.parameters / 1e6:.2f}', rows[-1][1], giga[0]))
-    print(
-        _table(
-            (
-                'config',
-                'input',
-                'parameters, M',
-                "the paper's",
-                'GFLOPs',
-                'of which kernel products',
-                "the paper's",
-                'the inverse',
-            ),
-            rows,
-        )
-    )
+    else:
+        be_quiet()
+        rows = []
+        for path in chosen:
+            print(f'{path.stem} …', file=sys.stderr, flush=True)
+            cfg, paper = load_config(str(path)), published.get(path.stem, {})
+            shape = args.shape or SHAPES[cfg.default_scope]
+            size, of = measure(cfg, shape, not args.no_flops), f'{shape[1]}×{shape[0]}'
+            millions = [_number(number, 1e6) for number in (size.parameters, paper.get('Parameters'))]
+            giga = [_number(number, 1e9) for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
+            rows.append((path.stem, of, *millions, *giga))
+            if size.flops:
+                counted.append((path.stem, f'{size.parameters / 1e6:.2f}', of, giga[0]))
+        counts = ('GFLOPs', 'of which kernel products', "the paper's", 'the inverse')
+        print(markdown(rows, ('config', 'input', 'parameters, M', "the paper's", *counts)))
     if args.publish:
         publish(ROOT / 'docs', counted, published)
 

@@ -5,27 +5,23 @@ table of the papers it holds ``<!-- compared CONFIG=ROW … -->``, whose sizes a
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any
 
 import numpy as np
-from tabulate import tabulate
+import pandas as pd
 
 from mmsoft.attention.measure import stage_of
 from mmsoft.utils.files import atomic_write
 
-from ..common import ROOT
+from ..common import ROOT, fill_page, markdown, spread
 from ..zoo import published_models, size_rows
 from .rows import ROWS, select
 
 Record = dict[str, Any]
 FILE = 'data/evidence.json'
-MARKED = re.compile(r'(<!-- (evidence|compared) ([\w= ]+) -->\n).*?(<!-- end -->)', re.S)
-
-
 CHANCE = {**dict.fromkeys(('box AP50', 'box AP', 'mask AP50', 'mask AP', 'mIoU'), 0.02), 'top-1': 0.17, 'accuracy': 0.5}
 """Scores of guesses: true boxes and masks with random classes; the best single class everywhere; one class for all."""
 
@@ -50,17 +46,11 @@ def publish(docs: Path, records: Sequence[Record]) -> None:
     with atomic_write(docs / FILE) as file:
         file.write(f'[\n{lines}\n]\n'.encode())
     for page in sorted(docs.glob('*.md')):
-        text = page.read_text()
-
-        def fill(found: re.Match) -> str:
-            names = found[3].split()
-            made = table([*select(names)], records) if found[2] == 'evidence' else compared(names, records, docs)
-            return f'{found[1]}{made}\n{found[4]}'
-
-        filled = MARKED.sub(fill, text)
-        if filled != text:
-            page.write_text(filled)
-            print(f'{page} is written.')
+        fill_page(
+            page,
+            evidence=lambda names: table([*select(names.split())], records),
+            compared=lambda pairs: compared(pairs.split(), records, docs),
+        )
 
 
 def compared(pairs: Sequence[str], records: Iterable[Record], docs: Path) -> str:
@@ -72,67 +62,52 @@ def compared(pairs: Sequence[str], records: Iterable[Record], docs: Path) -> str
         parameters, printed, _, flops, flops_printed = sizes[config]
         score = published.get(config, {}).get('Scores', {}).get('Top 1 Accuracy', '–')
         some = [one for one in records if one['row'] == name]
-        far = _spread(one['scores']['accuracy'] for one in some) or '–'
+        far = spread(one['scores']['accuracy'] for one in some) or '–'
         link = f'[{config}](../configs/{config}.py)'
         lines.append((link, parameters, printed, flops, flops_printed, score, far, _learned(some) or '–'))
     header = ('config', 'parameters, M', 'paper', 'GFLOPs', 'paper', 'top-1, paper', 'far task', 'learned after')
-    return tabulate(lines, header, tablefmt='github', disable_numparse=True)
+    return markdown(lines, header)
 
 
-def table(names: Sequence[str], records: Iterable[Record]) -> str:
+def table(names: Sequence[str], records: Sequence[Record]) -> str:
     """Markdown of the rows that have results: means over seeds, and minimum and maximum; empty columns are left out."""
-    found: dict[str, list[Record]] = {name: [] for name in names}
-    for one in records:
-        if one['row'] in found:
-            found[one['row']].append(one)
-    rows = {name: some for name, some in found.items() if some}
-    found_scores = dict.fromkeys(score for some in rows.values() for score in some[0]['scores'])
-    scores = sorted(found_scores, key=lambda score: [*CHANCE].index(score) if score in CHANCE else len(CHANCE))
-    if not rows:
-        return ''
-    first = {name: next((score for score in scores if score in some[0]['scores']), '') for name, some in rows.items()}
-    kinds = {*first.values()}
-    control = f'without attention, {kinds.pop()}' if len(kinds) == 1 else 'first score without attention'
-    columns: dict[str, Callable[[str, list[Record]], str]] = {
-        '': lambda name, some: ROWS[name].title,
-        'parameters, M': lambda name, some: _spread((one.get('parameters') for one in some), 1, 1e-6),
-        'iterations': lambda name, some: str(some[0]['iterations']),
-        'seeds': lambda name, some: str(len(some)),
-        **{
-            score: lambda name, some, score=score: _spread(one['scores'].get(score) for one in some) for score in scores
-        },
-        control: lambda name, some: _spread((one['without_attention'] or {}).get(first[name]) for one in some),
-        'learned after': lambda name, some: _learned(some),
-        'largest gradient': lambda name, some: _spread(
-            (one['steepest'] for one in some if ROWS[name].table.startswith('depth')), 0
+    found = {name: [one for one in records if one['row'] == name] for name in names}
+    found = {name: some for name, some in found.items() if some}
+    scores = dict.fromkeys(score for some in found.values() for score in some[0]['scores'])
+    scores = sorted(scores, key=lambda score: [*CHANCE, score].index(score))
+    first = {name: min(some[0]['scores'], key=scores.index, default='') for name, some in found.items()}
+    same = len({*first.values()}) == 1
+    lines = [_cells(name, some, scores, first[name], same) for name, some in found.items()]
+    if scores:
+        lines.append({'': '*chance*', **{score: f'{CHANCE[score]:.2f}' for score in scores if score in CHANCE}})
+    cells = pd.DataFrame(lines).fillna('')
+    cells = cells.loc[:, (cells != '').any()]
+    return markdown(cells.to_numpy(), [*cells]) if lines else ''
+
+
+def _cells(name: str, some: Sequence[Record], scores: Sequence[str], first: str, same: bool) -> dict[str, str]:
+    """The columns of a row, from its records. The control is of its ``first`` score, ``same`` if this is all rows'."""
+    steepest = [one['steepest'] for one in some if ROWS[name].table == 'depth']
+    watched = 'course' in some[0]
+    return {
+        '': ROWS[name].title,
+        'parameters, M': spread((one.get('parameters') for one in some), 1, 1e-6),
+        'iterations': str(some[0]['iterations']),
+        'seeds': str(len(some)),
+        **{score: spread(one['scores'].get(score) for one in some) for score in scores},
+        f'without attention, {first}' if same else 'first score without attention': spread(
+            (one['without_attention'] or {}).get(first) for one in some
         ),
-        'exponents before': lambda name, some: _course(some, 'exponent', 0),
-        'exponents after': lambda name, some: _course(some, 'exponent', -1),
-        'gradients before': lambda name, some: _course(some, 'gradient', 0),
-        'gradients after': lambda name, some: _course(some, 'gradient', -1),
-        'shares before': lambda name, some: _course(some, 'share', 0),
-        'shares after': lambda name, some: _course(some, 'share', -1),
-        'share by stage': lambda name, some: '' if 'course' in some[0] else _shares(some),
+        'learned after': _learned(some),
+        'largest gradient': spread(steepest, 0),
+        'exponents before': _course(some, 'exponent', 0),
+        'exponents after': _course(some, 'exponent', -1),
+        'gradients before': _course(some, 'gradient', 0),
+        'gradients after': _course(some, 'gradient', -1),
+        'shares before': _course(some, 'share', 0),
+        'shares after': _course(some, 'share', -1),
+        'share by stage': '' if watched else _shares(some),
     }
-    cells = [[column(name, some) for column in columns.values()] for name, some in rows.items()]
-    chance = (
-        dict.fromkeys(columns, '')
-        | {'': '*chance*'}
-        | {name: f'{CHANCE[name]:.2f}' for name in scores if name in CHANCE}
-    )
-    cells += [[*chance.values()]] * bool(scores)
-    kept = [i for i in range(len(columns)) if any(line[i] for line in cells)]
-    header = [name for i, name in enumerate(columns) if i in kept]
-    return tabulate([[line[i] for i in kept] for line in cells], header, tablefmt='github', disable_numparse=True)
-
-
-def _spread(values: Iterable[Optional[float]], digits: int = 3, unit: float = 1.0) -> str:
-    """The mean over seeds, and minimum and maximum if there are several."""
-    known = [unit * value for value in values if value is not None]
-    if not known:
-        return ''
-    low, middle, high = (f'{value:.{digits}f}' for value in (min(known), np.mean(known), max(known)))
-    return middle if low == high else f'{middle} ({low}–{high})'
 
 
 def _learned(records: Sequence[Record]) -> str:

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from benchmarks import gpu, speed
-from benchmarks.common import ROOT, read_table
+from benchmarks.common import MARKED, ROOT, read_table
 from benchmarks.contenders import CONTENDERS, build_contender, contender, fold_norms
 from benchmarks.speed import ALLOCATORS, KEY, main, measure_all, plan, run_benchmark
-from benchmarks.speed_report import MARKED, page_texts, ratios, write_report
+from benchmarks.speed_report import page_texts, ratios, write_report
 from benchmarks.targets import TARGETS
 from benchmarks.worker import Case, Settings
 from mmsoft.utils import UsageError
@@ -101,7 +101,7 @@ def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
 
 def test_the_page_is_of_the_data():
     texts, page = page_texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
-    assert {found[2] for found in MARKED.finditer(page)} == {*texts}
+    assert {found[3] for found in MARKED.finditer(page)} == {*texts}
     assert all(text in page for text in texts.values())
 
 
