@@ -17,7 +17,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import PixelData
 
 from benchmarks.zoo import published_models
-from mmsoft.utils.config import dicts, map_dicts, without_pretrained
+from mmsoft.utils.config import dicts, without_pretrained
 
 CONFIGS = Path(__file__).parent.parent / 'configs'
 ZOO = (CONFIGS.parent / 'docs/zoo.md').read_text()
@@ -175,15 +175,16 @@ def narrow(model):
             return [quarter(one) for one in value]
         return value // 4 if value and value >= 32 else value
 
-    def change(part):
-        if 'num_queries' in part:  # no more than a small image has places
-            part['num_queries'] = 8
-        for key, value in part.items():
-            if key.endswith(('channels', 'channel', 'embed_dims', 'num_feats', 'num_groups')) and not isinstance(
-                value, str
-            ):
-                part[key] = quarter(value)
-        return part
+    def change(model):
+        for part in dicts(model):
+            if 'num_queries' in part:  # no more than a small image has places
+                part['num_queries'] = 8
+            for key, value in part.items():
+                if key.endswith(('channels', 'channel', 'embed_dims', 'num_feats', 'num_groups')) and not isinstance(
+                    value, str
+                ):
+                    part[key] = quarter(value)
+        return model
 
     model = model.to_dict()
     backbone = model['backbone']
@@ -199,8 +200,8 @@ def narrow(model):
         for neck in necks:
             neck['in_channels'] = quarter(neck['in_channels'])
         coders = {key: dict(model[key], num_layers=2) for key in ('encoder', 'decoder')}
-        return ConfigDict(model, backbone=map_dicts(backbone, change), neck=necks, num_queries=8, **coders)
-    return ConfigDict(map_dicts(model, change))
+        return ConfigDict(model, backbone=change(backbone), neck=necks, num_queries=8, **coders)
+    return ConfigDict(change(model))
 
 
 @pytest.mark.parametrize('name', NETWORKS)

@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import CLASSES, INSTANCES, SKY_METAINFO, STUFF, shapes_dataset
-from mmsoft.utils.config import load_config, map_dicts
+from mmsoft.utils.config import dicts, load_config
 
 from ..common import ROOT
 from .networks import NETWORKS, Network, scored
@@ -77,18 +77,17 @@ def make_config(method: Method, seed: int, root: str, work_dir: str, iterations:
     )
 
 
-def _narrow(part: dict[str, Any]) -> dict[str, Any]:
-    """A part of a model with fewer channels."""
-    wide = {
-        key: value
-        for key, value in part.items()
-        if key.endswith(('channels', 'channel')) and isinstance(value, int) and value >= 64
-    }
-    return dict(part, **{key: value // NARROWER for key, value in wide.items()})
+def _narrow(model: dict[str, Any]) -> dict[str, Any]:
+    """The same model, changed in place to fewer channels."""
+    for part in dicts(model):
+        for key, value in part.items():
+            if key.endswith(('channels', 'channel')) and isinstance(value, int) and value >= 64:
+                part[key] = value // NARROWER
+    return model
 
 
 def _detector(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
-    model = with_counts(map_dicts(model, _narrow), len(SKY_METAINFO['classes'] if sky else CLASSES))
+    model = with_counts(_narrow(model), len(SKY_METAINFO['classes'] if sky else CLASSES))
     head = model.get('roi_head', {})
     if 'num_stages' in head:  # as many as are asked for, of those that it has
         stages = slice(head['num_stages'])
@@ -102,7 +101,7 @@ def _detector(model: dict[str, Any], network: Network, sky: bool) -> dict[str, A
 
 
 def _segmenter(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
-    model = with_counts(map_dicts(model, _narrow), len(CLASSES + STUFF))
+    model = with_counts(_narrow(model), len(CLASSES + STUFF))
     size = (SHAPES['size'],) * 2
     model['data_preprocessor'].update(size=size, test_cfg=dict(size=size))
     maps = dict(in_channels=list(network.channels), in_index=list(range(len(network.channels))))

@@ -1,12 +1,13 @@
 """Runs a config of this repository on the synthetic shapes data set, on a CPU, within minutes."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any, Optional
 
 from mmengine.config import Config
 
-from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, map_dicts, type_name, without_pretrained
+from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, override, type_name, without_pretrained
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
 SCENES, EPOCHS = 128, 2
@@ -55,13 +56,10 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
         cfg[name] = with_counts(cfg[name], count)
-    preprocessor = cfg.model.get('data_preprocessor', {})
-    if 'size' in preprocessor:
-        preprocessor.size = (192, 192)
     if 'num_queries' in cfg.model:  # no more than a small image has places
         cfg.model.num_queries = min(cfg.model.num_queries, 300)
-    if 'batch_augments' in preprocessor:  # of detectors, which pad or resize to large images
-        preprocessor.batch_augments = None
+    # Segmenters pad to a size, and detectors that have batch_augments pad or resize to a large one.
+    override(cfg.model.get('data_preprocessor', {}), size=(192, 192), batch_augments=None)
     _shorten(cfg, length)
     return cfg
 
@@ -80,15 +78,13 @@ def _pipeline(scope: str, split: str, masks: bool) -> list:
 
 def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
     """The same model, or a part of it, for another number of classes, all of them things."""
-    counts = dict(num_classes=count, num_things_classes=count, num_stuff_classes=0)
-
-    def change(part: dict[str, Any]) -> dict[str, Any]:
+    model = copy.deepcopy(model)
+    for part in dicts(model):
         weights = part.get('loss_cls', {}).get('class_weight')
         if 'num_things_classes' in part and weights:  # of Mask2Former's classes, and of none
             part['loss_cls']['class_weight'] = [1.0] * count + weights[-1:]
-        return {key: counts.get(key, value) for key, value in part.items()}
-
-    return map_dicts(model, change)
+        override(part, num_classes=count, num_things_classes=count, num_stuff_classes=0)
+    return model
 
 
 def _shorten(cfg: Config, length: Optional[int]) -> None:

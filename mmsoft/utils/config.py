@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Callable
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
@@ -19,8 +19,7 @@ SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
 def load_config(path: str) -> Config:
     """Reads a config file: .py, .json, .yaml or .yml.
 
-    Raises:
-        UsageError: If it cannot be read as a config, or is of another library than mmdet, mmseg and mmpretrain.
+    Raises UsageError if it cannot be read as a config, or is of another library than mmdet, mmseg and mmpretrain.
     """
     with suppress(PackageNotFoundError):
         version('onedl-mmsegmentation')  # a fork: mmengine would look for 'mmseg::…' in mmsegmentation
@@ -28,14 +27,10 @@ def load_config(path: str) -> Config:
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # whatever is wrong in a file that is executed
-        raise UsageError(
-            f'{path} cannot be read as a config ({type(error).__name__}: {error}); --traceback shows '
-            'where it was raised.'
-        ) from error
+        reason = f'{type(error).__name__}: {error}'
+        raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error
     if cfg.get('default_scope') not in SCOPES:
-        raise UsageError(
-            f'{path} has default_scope={cfg.get("default_scope")!r}; set it to one of {", ".join(SCOPES)}.'
-        )
+        raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
     return cfg
 
 
@@ -43,15 +38,6 @@ def type_name(node: dict[str, Any]) -> str:
     """The name of what a dict builds, without its scope; empty if it builds nothing."""
     built = node.get('type', '')
     return built.rsplit('.')[-1] if isinstance(built, str) else built.__name__
-
-
-def map_dicts(node: Any, function: Callable[[dict[str, Any]], Any]) -> Any:
-    """A copy of a part of a config in which a function of a dict has replaced all dicts, the inner ones first."""
-    if isinstance(node, dict):
-        return function({key: map_dicts(value, function) for key, value in node.items()})
-    if isinstance(node, (list, tuple)):
-        return type(node)(map_dicts(value, function) for value in node)
-    return node
 
 
 def dicts(node: Any) -> Iterator[dict[str, Any]]:
@@ -81,16 +67,17 @@ def is_pretrained(init_cfg: Any) -> bool:
 
 def without_pretrained(cfg: Config) -> Config:
     """The same training from random weights; stages and statistics that the config freezes are trained, too."""
-
-    def forget(node: dict[str, Any]) -> dict[str, Any]:
-        init_cfg = node.get('init_cfg')
+    cfg = copy.deepcopy(cfg)
+    for part in dicts(cfg.model):
+        init_cfg = part.get('init_cfg')
         several = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg]
         if any(map(is_pretrained, several)):
-            node['init_cfg'] = [one for one in several if not is_pretrained(one)] or None
-        changed = dict(pretrained=None, frozen_stages=-1, norm_eval=False)
-        return {key: changed.get(key, value) for key, value in node.items()}
-
-    cfg = copy.deepcopy(cfg)
-    cfg.model = map_dicts(cfg.model, forget)
+            part['init_cfg'] = [one for one in several if not is_pretrained(one)] or None
+        override(part, pretrained=None, frozen_stages=-1, norm_eval=False)
     cfg.load_from = None
     return cfg
+
+
+def override(part: dict[str, Any], **settings: Any) -> None:
+    """Replaces those of the settings that a part of a config has."""
+    part.update({key: value for key, value in settings.items() if key in part})
