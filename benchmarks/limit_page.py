@@ -31,8 +31,8 @@ from torch import Tensor
 
 from mmsoft.apis.cli import command_line
 from mmsoft.attention.measure import without_attention
-from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, add_scene, empty_coco, named_by_sky
-from mmsoft.datasets.shapes_scene import SKIES, Canvas
+from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, add_scene, empty_coco
+from mmsoft.datasets.shapes_scene import SKIES, Canvas, named_by_sky
 from mmsoft.utils.config import load_config
 
 from .common import ROOT, be_quiet, commit, fill_page, markdown, read_table, spread, write_table

@@ -1,15 +1,7 @@
 """The synthetic shapes data set: the same on every machine, and enough to train every config of this repository.
 
-The tools call :func:`ensure_shapes` when they need it. Images are stored once: the COCO and ADE20K forms share them::
-
-    images/{training,validation}/000000.jpg
-    annotations/{train,val}.json                   COCO
-    annotations/{training,validation}/000000.png   ADE20K
-    imagenet/{train,val}/CLASS/000000.jpg          ImageFolder
-    sky/{train,val}/000000.jpg, sky/{train,val}.json   COCO, in scenes under a sky
-
-Under a sky there are twelve classes, each outline by day and by night: no object shows which of the two it is, the sky
-at the upper border does. It takes attention, or convolutions that reach as far, to tell them apart.
+The tools call :func:`ensure_shapes` when they need it; docs/data.md shows its files. Scenes under a sky have twelve
+classes, each outline by day and by night, of which the sky at the upper border tells, and no object.
 """
 
 import json
@@ -94,10 +86,7 @@ def _version(root: Path) -> dict[str, Any]:
     """What a folder was written from; empty if it is absent, empty, or does not say."""
     note = root / 'shapes.json'
     if not note.exists() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise UsageError(
-            f'{root} holds something other than the synthetic shapes data set and is left alone; move it away, or run '
-            'in another folder.'
-        )
+        raise UsageError(f'{root} is not the synthetic shapes data set and is left alone; move it, or run elsewhere.')
     try:
         return dict(json.loads(note.read_text())) if note.exists() else {}
     except ValueError:
@@ -123,20 +112,10 @@ def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
 
     Every image has its own random generator, so none depends on the others or on how many there are.
     """
-    size, short = parameters.size, parameters.size * 3 // 4
+    size, short, side = parameters.size, parameters.size * 3 // 4, parameters.portrait_size
     sides = [(size, size), (size, short), (short, size)]
 
-    def scene(rng: np.random.Generator, index: int) -> Scene:
-        return draw_scene(rng, *sides[index % 3])
-
-    def sky_scene(rng: np.random.Generator, index: int) -> Scene:
-        night = int(rng.integers(len(SKIES)))
-        return named_by_sky(draw_sky_scene(rng, *sides[index % 3], list(SKIES)[night]), night)
-
-    def portrait(rng: np.random.Generator, index: int) -> Scene:
-        return draw_portrait(rng, parameters.portrait_size, index % len(CLASSES))
-
-    def draw(kind: Callable[[np.random.Generator, int], Scene], stream: int, count: int) -> Iterator[tuple[str, Scene]]:
+    def draw(stream: int, count: int, kind: Callable[[np.random.Generator, int], Scene]) -> Iterator[tuple[str, Scene]]:
         def one(index: int) -> tuple[str, Scene]:
             return f'{index:06d}', kind(np.random.default_rng([parameters.seed, stream, index]), index)
 
@@ -150,22 +129,17 @@ def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
         for stream, split in enumerate(IMAGES):
             count, portraits = getattr(parameters, split), parameters.portraits // (1 + 3 * stream)
             scenes, sky_scenes = empty_coco(CLASSES), empty_coco(SKY_METAINFO['classes'])
-            for name, drawn in draw(scene, stream, count):
+            for name, drawn in draw(stream, count, lambda rng, i: draw_scene(rng, *sides[i % 3])):
                 add_scene(scenes, f'{name}.jpg', drawn)
                 yield f'{IMAGES[split]}/{name}.jpg', encoded(drawn.image)
                 yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
-            for name, drawn in draw(sky_scene, 4 + stream, count):
+            for name, drawn in draw(4 + stream, count, lambda rng, i: draw_sky_scene(rng, *sides[i % 3])):
                 add_scene(sky_scenes, f'{name}.jpg', drawn)
                 yield f'sky/{split}/{name}.jpg', encoded(drawn.image)
-            for name, drawn in draw(portrait, 2 + stream, portraits):
+            for name, drawn in draw(2 + stream, portraits, lambda rng, i: draw_portrait(rng, side, i % len(CLASSES))):
                 yield f'{PORTRAITS[split]}/{CLASSES[int(name) % len(CLASSES)]}/{name}.jpg', encoded(drawn.image)
             for path, coco in ((INSTANCES[split], scenes), (f'sky/{split}.json', sky_scenes)):
                 yield path, json.dumps(coco, separators=(',', ':')).encode()
-
-
-def named_by_sky(scene: Scene, night: int) -> Scene:
-    """A scene with labels of :data:`SKY_METAINFO`, whose classes are those of day, then those of night."""
-    return scene._replace(instances=[one._replace(label=one.label + night * len(CLASSES)) for one in scene.instances])
 
 
 def empty_coco(classes: Sequence[str]) -> dict[str, Any]:

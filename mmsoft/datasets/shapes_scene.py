@@ -262,14 +262,20 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
     return canvas.scene()
 
 
-def draw_sky_scene(rng: np.random.Generator, width: int, height: int, kind: str) -> Scene:
-    """A scene under a sky, a key of ``SKIES``, of one to seven objects that are larger than the smallest of others."""
+def draw_sky_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
+    """A scene under a sky, with labels by it, of one to seven objects that are larger than the smallest of others."""
+    night = int(rng.integers(len(SKIES)))
     canvas = Canvas(rng, width, height)
-    canvas.paint_sky(kind)
+    canvas.paint_sky(list(SKIES)[night])
     smallest, largest = 1.5 * MIN_SIZE, min(width, height) / 2
     for _ in range(rng.integers(1, 8)):
         canvas.place(int(rng.integers(len(OUTLINES))), smallest * (largest / smallest) ** (rng.random() ** 0.3))
-    return canvas.scene()
+    return named_by_sky(canvas.scene(), night)
+
+
+def named_by_sky(scene: Scene, night: int) -> Scene:
+    """The same scene with labels by the kind of its sky: those of day, then those of night."""
+    return scene._replace(instances=[one._replace(label=one.label + night * len(OUTLINES)) for one in scene.instances])
 
 
 def draw_portrait(rng: np.random.Generator, side: int, label: int) -> Scene:
