@@ -21,7 +21,6 @@ from mmsoft.utils import OptionError, check_choice
 
 __all__ = ['TimmModel']
 Indices = Optional[Union[int, Sequence[int]]]
-TOKENS = ('pos_embed', 'cls_token')
 register_notrace_module(BaseBackbone)  # torch.fx cannot follow decisions by the size of a map
 
 
@@ -52,9 +51,6 @@ class TimmModel(nn.Module):
         self.build_backbone = lambda **changes: backbone(**{**kwargs, 'in_channels': in_chans, **changes})
         self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
-        for name, parameter in self.backbone.named_parameters():
-            if name.endswith(TOKENS):
-                nn.init.trunc_normal_(parameter, std=0.02)
         part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
         patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [
@@ -154,7 +150,7 @@ class TimmModel(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that are trained without weight decay."""
-        return {name for name, _ in self.named_parameters() if name.endswith(TOKENS)}
+        return {name for name, _ in self.named_parameters() if name.endswith(('pos_embed', 'cls_token'))}
 
     def _take_published(self, state_dict: dict, prefix: str, *args) -> None:
         if prefix:
@@ -199,25 +195,17 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
 #: Name, backbone and options of each family, and its first convolution.
 _FAMILIES = (
-    ('soft', SOFT, dict(attention_norm=False), 'stages.0.embed.0.conv'),
-    ('soft_norm', SOFT, dict(attention_norm=True), 'stages.0.embed.0.conv'),
-    ('sima_xcit', SimAXCiT, {}, 'patch_embed.convs.0.conv'),
-    ('sima_deit', SimADeiT, {}, 'patch_embed'),
-    ('sima_cvt', SimACvT, {}, 'stages.0.embed'),
+    ('soft', SOFT, dict(attention_norm=False), 'backbone.stages.0.embed.0.conv'),
+    ('soft_norm', SOFT, dict(attention_norm=True), 'backbone.stages.0.embed.0.conv'),
+    ('sima_xcit', SimAXCiT, {}, 'backbone.patch_embed.convs.0.conv'),
+    ('sima_deit', SimADeiT, {}, 'backbone.patch_embed'),
+    ('sima_cvt', SimACvT, {}, 'backbone.stages.0.embed'),
 )
 default_cfgs: dict[str, Any] = {}
 for _family, _backbone, _options, _first_conv in _FAMILIES:
+    _crop = 0.9 if _backbone is SOFT else 1.0  # the centre of 248 x 248, or all of 224 x 224; other settings are timm's
     for _arch in _backbone.arch_settings:
         _name = f'{_family}_{_arch.replace("-", "_")}'
-        # What the published networks see: SOFT crops the centre of 248 x 248, SimA takes all of 224 x 224.
-        _cfg = dict(
-            input_size=(3, 224, 224),
-            crop_pct=0.9 if _backbone is SOFT else 1.0,
-            interpolation='bicubic',
-            mean=(0.485, 0.456, 0.406),
-            std=(0.229, 0.224, 0.225),
-            first_conv=f'backbone.{_first_conv}',
-            classifier='head.fc',
-        )
+        _cfg = dict(crop_pct=_crop, first_conv=_first_conv, classifier='head.fc')
         default_cfgs.update(generate_default_cfgs({_name: _cfg}))
         _register(_name, _backbone, arch=_arch, **_options)
