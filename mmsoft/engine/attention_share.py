@@ -1,6 +1,5 @@
 """Whether attention contributes to its network, watched during training."""
 
-from collections import defaultdict
 from contextlib import ExitStack
 from typing import Any, Optional
 
@@ -54,15 +53,13 @@ class AttentionShareHook(Hook):
         known = {name: value for name, value in scalars.items() if value is not None}
         runner.visualizer.add_scalars(known, step=runner.iter + 1)
         runner.logger.info('Attention share: ' + ', '.join(f'{name} {share:.2g}' for name, share in shares.items()))
-        largest: dict[int, float] = defaultdict(float)
-        for name, share in shares.items():
-            largest[stage_of(name)] = max(largest[stage_of(name)], share)
-        closed = [str(stage) for stage, share in sorted(largest.items()) if share < 0.01]
+        open_stages = {stage_of(name) for name, share in shares.items() if share >= 0.01}
+        closed = sorted({stage_of(name) for name in shares} - open_stages)
         if closed and runner.iter + 1 >= self.begin and not self._warned:
             self._warned = True
             runner.logger.warning(
-                f'Attention contributes less than 1% in stage {", ".join(closed)} (from 0): the network does without '
-                'it. From scratch, SOFT-Norm learns to attend with initial_gamma=0.3, an option of SOFTAttention; on '
-                'larger images than in pretraining, SimA keeps its scale with reference_tokens, an option of '
-                'SimAAttention.'
+                f'Attention contributes less than 1% in stage {", ".join(map(str, closed))} (from 0): the network does '
+                'without it. From scratch, SOFT-Norm learns to attend with initial_gamma=0.3, an option of '
+                'SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
+                'option of SimAAttention.'
             )

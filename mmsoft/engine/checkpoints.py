@@ -52,9 +52,6 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     """The newest checkpoint of a training, by the number in its name; None if there is none.
 
     ``last_checkpoint`` only tells the prefix of the name and CheckpointHook's ``out_dir``, since it is written later.
-
-    Args:
-        work_dir: The training's work directory.
     """
     record = Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '-')

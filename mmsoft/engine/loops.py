@@ -48,11 +48,7 @@ class BrokenSample(UsageError):
 
 
 class NamedSamples(Dataset):
-    """A data set that names a sample which cannot be loaded; all other attributes are those of the data set inside.
-
-    Args:
-        dataset (dict or Dataset): The data set inside, or its config.
-    """
+    """A data set that names a sample which cannot be loaded; all other attributes are those of ``dataset``."""
 
     def __init__(self, dataset: Union[dict, Dataset]) -> None:
         vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
@@ -71,8 +67,7 @@ class NamedSamples(Dataset):
     def __getitem__(self, index: Union[int, tuple[Key, int]]) -> Any:
         """Loads a sample, given as its index, or as the key of its random states and its index.
 
-        Raises:
-            BrokenSample: If it cannot be loaded; says which it is, and what to do.
+        Raises BrokenSample if it cannot be loaded, which says which it is, and what to do.
         """
         if isinstance(index, tuple):
             key, index = index
@@ -90,13 +85,8 @@ class NumberedBatches:
     """A batch sampler whose samples come with the keys of their random states.
 
     A key has the number of the iteration and the sample's place among those of all processes. It depends neither on the
-    number of workers nor on that of processes.
-
-    Args:
-        sampler (Sampler): Where the indices of samples come from.
-        batch_size (int): Samples in a batch.
-        batches (dict): Config of the batch sampler inside.
-        endless (bool): Whether to go on after its end, with the sampler's next epoch.
+    number of workers nor on that of processes. ``batches`` is the config of the batch sampler inside; at its end,
+    ``endless`` ones go on with the sampler's next epoch.
 
     Attributes:
         seed: First number of all keys.
@@ -126,15 +116,18 @@ class NumberedBatches:
 
 
 class _Resumable:
-    """What the loops have in common."""
+    """What the loops have in common: a loader of :class:`NumberedBatches`, ``endless`` if epochs do not count."""
 
-    @staticmethod
-    def build(runner: MMRunner, config: dict, endless: bool) -> DataLoader:
-        """The loader of a config, with its samples in :class:`NumberedBatches`."""
-        config = dict(config)
+    endless = False
+
+    def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
+        config = dict(dataloader)
         batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
-        config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=endless)
-        return Runner.build_dataloader(config, seed=runner.seed)
+        config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=self.endless)
+        loader = Runner.build_dataloader(config, seed=runner.seed)
+        # mmengine's endless loop would start the loader's workers now, before it is known where to begin.
+        super().__init__(runner, _Batches(loader, 0) if self.endless else loader, **kwargs)
+        self.dataloader = loader
 
     def run(self) -> Any:
         """Trains, from where the checkpoint ended if there is one."""
@@ -159,9 +152,6 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
         >>> train_cfg = dict(type='mmsoft.EpochBasedTrainLoop', max_epochs=12)
     """
 
-    def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
-        super().__init__(runner, self.build(runner, dataloader, endless=False), **kwargs)
-
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
         self.batches.first = self.iter
@@ -182,10 +172,7 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
     """mmengine's loop, with its arguments, resumed to the bit and at once."""
 
-    def __init__(self, runner: MMRunner, dataloader: dict, **kwargs) -> None:
-        loader = self.build(runner, dataloader, endless=True)
-        super().__init__(runner, _Batches(loader, 0), **kwargs)  # starts no workers before we know where to begin
-        self.dataloader = loader
+    endless = True
 
     def run(self) -> Any:
         """Trains, from where the checkpoint ended if there is one."""
