@@ -104,16 +104,20 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
         )
     for name, tensor in state_dict.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise CheckpointError(
-                f'{filename} holds NaN or infinity in {name}; use a checkpoint from before the training diverged.'
-            )
+            raise CheckpointError(f'{filename} holds NaN or infinity in {name}; use an earlier checkpoint.')
     return state_dict, entry
 
 
 def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
     with path.open('rb') as file:
         is_zip = file.read(4) == b'PK\x03\x04'
-    if _is_unsafe_archive(path, is_zip):
+    # torch before 2.6 would run programs (CVE-2025-32434), and unpack compressed and tar archives without checks.
+    unsafe = not is_zip and tarfile.is_tarfile(path)
+    if is_zip:
+        with torch.serialization._open_zipfile_reader(str(path)) as reader, zipfile.ZipFile(path) as archive:
+            compressed = any(entry.compress_type for entry in archive.infolist())
+            unsafe = compressed or torch.serialization._is_torchscript_zip(reader)
+    if unsafe:
         raise CheckpointError(
             'holds a TorchScript program, is compressed or a tar archive, which could run code or '
             'fill the memory when it is loaded, so it is not read; save the state dict of the model.'
@@ -125,16 +129,6 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
         known = torch.serialization.get_safe_globals()
         with torch.serialization.safe_globals([one for one in _safe_globals().values() if one not in known]):
             return torch.load(str(path), weights_only=True, **options)
-
-
-def _is_unsafe_archive(path: Path, is_zip: bool) -> bool:
-    """Whether torch before 2.6 would run the file (CVE-2025-32434), or unpack it without checks."""
-    if not is_zip:
-        return tarfile.is_tarfile(path)
-    with torch.serialization._open_zipfile_reader(str(path)) as reader, zipfile.ZipFile(path) as archive:
-        return torch.serialization._is_torchscript_zip(reader) or any(
-            entry.compress_type for entry in archive.infolist()
-        )
 
 
 def _check_content(content: Any, size: int) -> None:

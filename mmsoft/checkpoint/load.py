@@ -135,16 +135,12 @@ def fit(
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
     ``family`` is the one that the tensors belong to, None for a network that is not ours; ``filename`` is for messages.
-
-    Raises:
-        CheckpointError: If the tensors belong to another network, to another size of this one, or have other shapes.
+    Raises CheckpointError if they belong to another network, to another size of this one, or have other shapes.
     """
-    network, own = type(backbone).__name__, backbone.state_dict()
+    model, own = type(backbone).__name__, backbone.state_dict()
     if family is None or family.name != backbone.published:
         kind = f'a network of the family {family.name}' if family else 'another network'
-        raise CheckpointError(
-            f'{filename} holds {kind}, nothing in it matches {network}; use a checkpoint of {network}.'
-        )
+        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {model}; use a checkpoint of {model}.')
     depths, built, arch = _depths(state_dict), _depths(own), backbone.arch
     expected = arch['depths'] if 'depths' in arch else [arch['depth']]
     if any(depths.get(i, depth) not in (depth, expected[i]) for i, depth in built.items()):
@@ -167,7 +163,7 @@ def fit(
         missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
         left_out = [name for name in state_dict if name not in own]
         print_log(
-            f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {network}; resized: '
+            f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {model}; resized: '
             f'{", ".join(resized) or "none"}; left out: {_summary(left_out)}; missing: {_summary(missing)}',
             logger='current',
         )

@@ -44,8 +44,7 @@ class Family:
     def translate(self, state_dict: StateDict) -> StateDict:
         """Published names to ours, ``backbone.`` in front of both; tensors of queries, keys and values become one.
 
-        Raises:
-            CheckpointError: If one of these is missing or does not fit the others.
+        Raises CheckpointError if one of these is missing or does not fit the others.
         """
         parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in state_dict.items():
