@@ -89,10 +89,9 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
 
 
 class Scores(nn.Module):
-    """A classifier or segmenter up to its scores before softmax, at the head's resolution.
+    """A classifier of mmpretrain or a segmenter of mmseg up to its scores before softmax, at the head's resolution.
 
-    Args:
-        model (nn.Module): A model of mmpretrain or mmseg; its adaptive pooling is replaced.
+    Adaptive pooling of the model is replaced.
     """
 
     inputs, outputs = ('images',), ('logits',)
@@ -121,13 +120,10 @@ class Pool(nn.AdaptiveAvgPool2d):
 def write(
     graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any], path: Path
 ) -> None:
-    """Exports a model, and keeps the file if it gives the model's results on other images, of other sizes where free.
+    """Exports a model; raises UsageError if the file gives other results for other images, of other sizes where free.
 
     ``graph`` takes the tensors ``example``, which ``graph.inputs`` names, and returns those of ``graph.outputs``. The
     first of them are images (B, 3, H, W), whose dimensions ``free`` may differ in other calls.
-
-    Raises:
-        UsageError: If the file gives other results than the model.
     """
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
     batch, channels, height, width = example[0].shape
@@ -193,8 +189,5 @@ def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
         return False
     if len(want) == 1:
         return torch.allclose(*got, *want, rtol=1e-3, atol=1e-3)
-    rows, expected = (
-        torch.cat([out.flatten(1) if out.ndim > 1 else out[:, None] for out in outs], 1) for outs in (got, want)
-    )
-    matches = (rows[:, None] - expected).abs() <= 1e-3 + 1e-3 * expected.abs()
-    return matches.all(-1).any(0).double().mean().item() >= 0.8
+    rows, expected = (torch.cat([out.reshape(len(out), -1) for out in outs], 1) for outs in (got, want))
+    return torch.isclose(rows[:, None], expected, 1e-3, 1e-3).all(-1).any(0).double().mean().item() >= 0.8

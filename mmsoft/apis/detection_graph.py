@@ -10,21 +10,7 @@ from typing import Optional
 
 import torch
 import torch.nn.functional as F
-from mmdet.models import (
-    ATSSHead,
-    CascadeRoIHead,
-    ConvFCBBoxHead,
-    FCNMaskHead,
-    GFLHead,
-    RetinaHead,
-    RPNHead,
-    Shared2FCBBoxHead,
-    Shared4Conv1FCBBoxHead,
-    SingleRoIExtractor,
-    StandardRoIHead,
-    TwoStageDetector,
-)
-from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
+from mmdet import models
 from mmengine.config import ConfigDict
 from torch import Tensor, nn
 from torchvision.ops import nms, roi_align
@@ -32,30 +18,25 @@ from torchvision.ops import nms, roi_align
 from mmsoft.utils import UsageError
 
 Found = tuple[Tensor, Tensor, Tensor]
-DENSE_HEADS = (RetinaHead, ATSSHead, GFLHead)
-ROI_PARTS = (SingleRoIExtractor, ConvFCBBoxHead, Shared2FCBBoxHead, Shared4Conv1FCBBoxHead, FCNMaskHead)
-UNCLIPPED = dict(img_shape=None)
-"""Keeps mmdet from clipping boxes to a constant size: the graph knows an image's size only when it runs."""
+DENSE_HEADS = (models.RetinaHead, models.ATSSHead, models.GFLHead)
+BOX_HEADS = (models.ConvFCBBoxHead, models.Shared2FCBBoxHead, models.Shared4Conv1FCBBoxHead)
+ROI_PARTS = (models.SingleRoIExtractor, models.FCNMaskHead, *BOX_HEADS)
 
 
 class Detections(nn.Module):
-    """A detector from one image to the boxes in it.
+    """A detector from one image to the boxes in it: RetinaNet, ATSS or GFL; Faster, Mask or Cascade R-CNN.
 
-    Args:
-        model (nn.Module): RetinaNet, ATSS or GFL; Faster, Mask or Cascade R-CNN.
-
-    Raises:
-        UsageError: If it is another detector, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
+    Raises UsageError if it is another one, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
     """
 
     inputs: tuple[str, ...] = ('images', 'image_size')
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        two_stages = isinstance(model, TwoStageDetector)
+        two_stages = isinstance(model, models.TwoStageDetector)
         self.model, self.roi = model, model.roi_head if two_stages else None
         self.dense = model.rpn_head if two_stages else getattr(model, 'bbox_head', None)
-        if type(self.dense) not in ([RPNHead] if two_stages else DENSE_HEADS) or not _is_known(self.roi):
+        if type(self.dense) not in ([models.RPNHead] if two_stages else DENSE_HEADS) or not _is_known(self.roi):
             raise UsageError(
                 f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, GFL, and '
                 'Faster, Mask and Cascade R-CNN with their usual heads.'
@@ -90,26 +71,26 @@ def _is_known(roi: Optional[nn.Module]) -> bool:
     """Whether a second stage has nothing but the parts that :func:`refine` and :func:`find_masks` compute."""
     parts = [part for child in roi.children() for part in _stages(child)] if roi else []
     return (
-        type(roi) in (type(None), StandardRoIHead, CascadeRoIHead)
+        type(roi) in (type(None), models.StandardRoIHead, models.CascadeRoIHead)
         and all(type(part) in ROI_PARTS for part in parts)
         and not any(getattr(part, 'custom_activation', False) for part in parts)
         and all(getattr(layer, 'pool_mode', '') == 'avg' for part in parts for layer in getattr(part, 'roi_layers', ()))
     )
 
 
-def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
+def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
     """What one of :data:`DENSE_HEADS`, or an RPN, whose labels are the levels of the pyramid, finds in one image.
 
     Takes maps (1, C, H', W') and the limit of boxes, W, H, W, H of the image; returns what :func:`suppress` does.
     """
-    cfg, rpn, boxes, scores, labels = head.test_cfg, isinstance(head, RPNHead), [], [], []
+    cfg, rpn, boxes, scores, labels = head.test_cfg, isinstance(head, models.RPNHead), [], [], []
     logits, offsets, *factors = head(maps)
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
     for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
         logit = logit[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
         score = logit.sigmoid() if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
         offset = offset[0].permute(1, 2, 0)
-        if isinstance(head, GFLHead):  # a distribution of distances in strides, from the anchors' centres
+        if isinstance(head, models.GFLHead):  # a distribution of distances in strides, from the anchors' centres
             offset = head.integral(offset) * head.prior_generator.strides[level][0]
             prior = head.anchor_center(prior)
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
@@ -123,39 +104,37 @@ def find(head: BaseDenseHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
     return suppress(torch.cat(boxes), torch.cat(scores), torch.cat(labels), limit, cfg)
 
 
-def refine(roi: StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
+def refine(roi: models.StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
     """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
     boxes, objectness, _ = proposals
     sum_of_logits = 0
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head)))
     for i, (extractor, head) in enumerate(stages):
-        logits, offsets = head(pool(extractor, maps, F.pad(boxes, (1, 0))))
+        logits, offsets = head(pool(extractor, maps, boxes))
         sum_of_logits = sum_of_logits + logits
-        if i < len(stages) - 1:
-            boxes = _clip(head.regress_by_class(boxes, logits[:, :-1].argmax(1), offsets, UNCLIPPED), limit)
+        if i < len(stages) - 1:  # mmdet would clip them to a constant, but only the graph knows an image's size
+            boxes = head.regress_by_class(boxes, logits[:, :-1].argmax(1), offsets, dict(img_shape=None))
+            boxes = torch.minimum(boxes.clamp(min=0), limit)
     scores = (sum_of_logits / len(stages)).softmax(-1)[:, :-1] * (objectness > 0)[:, None]
     boxes = head.bbox_coder.decode(boxes, offsets).reshape(scores.size(0), -1, 4).expand(-1, scores.size(1), -1)
     labels = torch.arange(scores.size(1), device=boxes.device).expand_as(scores)
     return suppress(boxes.flatten(0, 1), scores.flatten(), labels.flatten(), limit, roi.test_cfg)
 
 
-def find_masks(roi: StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Tensor:
+def find_masks(roi: models.StandardRoIHead, maps: Sequence[Tensor], found: Found) -> Tensor:
     """Probabilities (n, h, w) of the masks inside n boxes, averaged over the stages of a cascade."""
     boxes, _, labels = found
-    masks = torch.stack(
-        [
-            head(pool(extractor, maps, F.pad(boxes, (1, 0)))).sigmoid()
-            for extractor, head in zip(_stages(roi.mask_roi_extractor), _stages(roi.mask_head))
-        ]
-    ).mean(0)
+    stages = zip(_stages(roi.mask_roi_extractor), _stages(roi.mask_head))
+    masks = torch.stack([head(pool(extractor, maps, boxes)).sigmoid() for extractor, head in stages]).mean(0)
     return masks[:, 0] if masks.size(1) == 1 else masks[torch.arange(masks.size(0), device=masks.device), labels]
 
 
-def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor) -> Tensor:
-    """Features of regions (n, 5), each from the map that fits its size: mmcv's RoIAlign by torchvision's operator.
+def pool(extractor: models.SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
+    """Features of boxes (n, 4), each from the map that fits its size: mmcv's RoIAlign by torchvision's operator.
 
-    Every map is pooled for all regions; those of other maps are replaced by an empty one, whose features are zeros.
+    Every map is pooled for all boxes; those of other maps are replaced by an empty one, whose features are zeros.
     """
+    rois = F.pad(boxes, (1, 0))  # the number of the image in front
     levels = extractor.map_roi_levels(rois, len(maps))[:, None]
     return sum(
         roi_align(x, rois * (levels == i), layer.output_size, layer.spatial_scale, layer.sampling_ratio, layer.aligned)
@@ -169,17 +148,13 @@ def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: 
     Boxes that do not count have scores (n, ) of 0 or less. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
     ``score_thr`` and ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros.
     """
-    boxes, count = _clip(boxes, limit), cfg.max_per_img
+    boxes, count = torch.minimum(boxes.clamp(min=0), limit), cfg.max_per_img
     inside = (scores > cfg.get('score_thr', 0)) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
     # A box of zeros in front, which is never suppressed, stands for missing ones.
     boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, scores, labels))
     apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
     kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, count))[:count]
     return boxes[kept], scores[kept], labels[kept]
-
-
-def _clip(boxes: Tensor, limit: Tensor) -> Tensor:
-    return torch.minimum(boxes.clamp(min=0), limit)
 
 
 def _stages(part: nn.Module) -> list[nn.Module]:

@@ -150,8 +150,7 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
 def build(cfg: Config, *loops: str) -> Runner:
     """Builds a model, and the data sets of these loops: train, val or test; an optimizer for training.
 
-    Raises:
-        UsageError: If data sets, model and checkpoint do not fit each other.
+    Raises UsageError if data sets, model and checkpoint do not fit each other.
     """
     check_evaluators(cfg, *loops)
     if on_shapes(cfg):
@@ -250,15 +249,10 @@ def check_objects(dataset: Dataset) -> None:
 
 
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
-    """Checks that the classes of a data set are in its COCO file, and that the heads have as many.
+    """Raises UsageError if classes of a data set are not in its COCO file, or if the heads have another number of them.
 
-    Args:
-        dataset: The data set; those that it combines or repeats are checked, too.
-        model: The model; modules called as in :data:`HEADS` are checked.
-        exact: Whether a head must not have more classes than the data set.
-
-    Raises:
-        UsageError: If not.
+    Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
+    number need not be ``exact``, they may have more classes.
     """
     for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
         if part is not None:

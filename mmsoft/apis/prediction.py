@@ -15,7 +15,7 @@ from rich.progress import track
 
 from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config
-from mmsoft.utils.files import whole_or_none
+from mmsoft.utils.files import atomic_write, whole_or_none
 
 from .tasks import BrokenImage, Task, build_task
 
@@ -64,7 +64,8 @@ def predict(
         with whole_or_none(drawing):
             task.draw(image[..., ::-1].copy(), sample, drawing)
         if save_pred:
-            task.save(sample, out / 'preds' / files[names[path]])
+            with atomic_write(out / 'preds' / files[names[path]]) as file:
+                file.write(task.encode(sample))
     print(f'Results of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
 
@@ -72,8 +73,7 @@ def predict(
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:
     """Reads images and runs a config's pipeline on them. Broken ones are named, and appended to ``broken``.
 
-    Yields:
-        tuple[Path, np.ndarray, dict]: The path, the BGR image, and what :meth:`.tasks.Task.prepare` makes of it.
+    Yields the path, the BGR image, and what :meth:`.tasks.Task.prepare` makes of it.
     """
     for path in track(list(images), description='Images'):
         try:
@@ -89,10 +89,8 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
 def find_images(source: str) -> dict[Path, Path]:
     """Images below a folder, or the one file, whatever its name, with names of their drawings below another folder.
 
-    Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse.
-
-    Raises:
-        UsageError: If there is nothing.
+    Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse. Raises
+    UsageError if there is nothing.
     """
     root = Path(source)
     if root.is_file():  # drawings cannot be saved in every format

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint import check_model
 from mmsoft.utils import UsageError
-from mmsoft.utils.files import atomic_write
 
 
 class BrokenImage(Exception):
@@ -55,11 +54,6 @@ class Task:
     def forward(self, prepared: dict) -> Any:
         """A prepared image to the library's data sample."""
         return self.inferencer.forward(self.collate([prepared]))[0]
-
-    def save(self, sample: Any, path: Path) -> None:
-        """Writes the file of one prediction."""
-        with atomic_write(path) as file:
-            file.write(self.encode(sample))
 
 
 class Detection(Task):
@@ -106,15 +100,9 @@ class Segmentation(Task):
 def predict_labels(model: nn.Module, data: dict) -> list:
     """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large image.
 
-    Labels are mmseg's pixel for pixel, ties included. With ``mode='slide'`` in ``test_cfg``, mmseg holds the scores of
-    all classes at the size of the network's input.
-
-    Args:
-        model (nn.Module): An ``EncoderDecoder`` of two classes or more.
-        data (dict): ``inputs``, a list of images (3, H, W), and ``data_samples``, as its pipeline packs them.
-
-    Returns:
-        list[SegDataSample]: Samples with ``pred_sem_seg`` of shape (1, H, W) and int64, as large as the images were.
+    ``model`` is an ``EncoderDecoder`` of two classes or more. Labels (1, H, W) of int64, as large as the images were,
+    are mmseg's pixel for pixel, ties included. With ``mode='slide'`` in ``test_cfg``, mmseg holds the scores of all
+    classes at the size of the network's input.
     """
     data = model.data_preprocessor(data)
     samples = data['data_samples']
@@ -165,14 +153,9 @@ TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.0) -> Task:
     """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
 
-    Args:
-        cfg (Config): Config of the model.
-        checkpoint (str): Its weights.
-        device (str, optional): Defaults to None, the best there is.
-        score_thr (float): Detections with a lower score are not drawn.
-
-    Raises:
-        UsageError: If the checkpoint is missing or not the model's, or there is no such device.
+    ``checkpoint`` has the weights, ``device`` is the best there is by default. Detections with a lower score than
+    ``score_thr`` are not drawn. Raises UsageError if the checkpoint is missing or not the model's, or there is no such
+    device.
     """
     from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
 

@@ -85,9 +85,7 @@ def visualize(
 def draw(model: nn.Module, data: dict) -> Figure:
     """A sheet: the image and features of the backbone; below, the bottleneck kernels of each stage that has any.
 
-    Args:
-        model (nn.Module): A detector, segmenter or classifier, whose backbone returns feature maps.
-        data (dict): One image, prepared and collated.
+    The backbone of ``model`` returns feature maps; ``data`` is one image, prepared and collated.
     """
     pixels, backbone = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1], model.backbone
     images = model.data_preprocessor(data, False)['inputs']
