@@ -160,6 +160,14 @@ RETINANET = {
         octave_base_scale=2, scales_per_octave=2, ratios=[0.6, 1.0, 1.7], strides=[8, 16, 32, 64]
     ),
 }
+_NARROW = {  # Mask2Former's transformers have 64 channels, too
+    f'panoptic_head.{coder}.layer_cfg.{part}.embed_dims': 64
+    for coder, parts in (
+        ('pixel_decoder.encoder', ('self_attn_cfg', 'ffn_cfg')),
+        ('transformer_decoder', ('self_attn_cfg', 'cross_attn_cfg', 'ffn_cfg')),
+    )
+    for part in parts
+}
 METHODS = dict(
     retinanet=Method('retinanet_soft_tiny_1x', options=RETINANET),
     mask_rcnn=Method('mask_rcnn_soft_tiny_1x', options={**_MASKS, 'train_cfg.rcnn.sampler.num': 128}),
@@ -192,6 +200,44 @@ METHODS = dict(
         },
         lr=1e-3,
     ),
+    dino=Method(
+        'dino_soft_small_1x',
+        iterations=600,
+        options={
+            'encoder.num_layers': 1,
+            'encoder.layer_cfg.self_attn_cfg.num_levels': 3,
+            'decoder.num_layers': 2,
+            'decoder.layer_cfg.cross_attn_cfg.num_levels': 3,
+            'neck.num_outs': 3,
+            'neck.out_channels': 1024,  # a quarter of it is the one width that mmdet's DINO has
+            'num_feature_levels': 3,
+            'num_queries': 30,
+            'dn_cfg.group_cfg.num_dn_queries': 30,
+            'test_cfg.max_per_img': 30,
+        },
+        lr=5e-4,
+    ),
+    mask2former=Method(
+        'mask2former_soft_small_50e',
+        iterations=900,
+        options={
+            **_NARROW,
+            'panoptic_head.pixel_decoder.encoder.num_layers': 1,
+            'panoptic_head.pixel_decoder.encoder.layer_cfg.self_attn_cfg.num_levels': 2,
+            'panoptic_head.transformer_decoder.num_layers': 2,
+            'panoptic_head.pixel_decoder.num_outs': 2,
+            'panoptic_head.pixel_decoder.norm_cfg': dict(type='BN', _delete_=True),
+            'panoptic_head.pixel_decoder.positional_encoding.num_feats': 32,
+            'panoptic_head.positional_encoding.num_feats': 32,
+            'panoptic_head.num_transformer_feat_level': 2,
+            'panoptic_head.num_queries': 20,
+            'train_cfg.num_points': 256,
+            'test_cfg.max_per_image': 20,
+            'data_preprocessor.batch_augments': None,
+        },
+        lr=1e-3,
+    ),
+    vitdet=Method('mask_rcnn_soft_small_lsj_100e', options={**_MASKS, 'train_cfg.rcnn.sampler.num': 128}),
     upernet=Method('upernet_soft_small_160k', iterations=450, batch_size=4, sky=False),
     classifier=Method('soft_tiny_in1k', iterations=250, batch_size=32, lr=1e-3, sky=False),
 )

@@ -63,9 +63,10 @@ def make_config(method: Method, seed: int, root: str, work_dir: str, iterations:
     zoo.merge_from_dict({f'model.{key}': value for key, value in method.options.items()})
     scope = zoo.default_scope
     model = _MODELS[scope](zoo.model.to_dict(), NETWORKS[method.network], method.sky)
-    return Config(
+    with_masks = 'mask_head' in model.get('roi_head', ()) or 'panoptic_head' in model
+    cfg = Config(
         dict(
-            _data(scope, method, root, with_masks='mask_head' in model.get('roi_head', ())),
+            _data(scope, method, root, with_masks),
             **_training(method, iterations or method.iterations, seed),
             **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
             model=model,
@@ -75,6 +76,10 @@ def make_config(method: Method, seed: int, root: str, work_dir: str, iterations:
             log_level='WARNING',
         )
     )
+    if 'constructor' in zoo.optim_wrapper:  # of learning rates that decay from layer to layer
+        cfg.optim_wrapper.constructor = zoo.optim_wrapper.constructor
+        cfg.optim_wrapper.paramwise_cfg.layer_decay_rate = zoo.optim_wrapper.paramwise_cfg.layer_decay_rate
+    return cfg
 
 
 def _narrow(model: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +98,11 @@ def _detector(model: dict[str, Any], network: Network, sky: bool) -> dict[str, A
         stages = slice(head['num_stages'])
         head.update({key: head[key][stages] for key in ('stage_loss_weights', 'bbox_head')})
         model['train_cfg']['rcnn'] = model['train_cfg']['rcnn'][stages]
+    if model['type'] == 'DINO':  # as in the zoo, it does without the first map
+        network = network._replace(cfg=dict(network.cfg, out_indices=(1, 2)), channels=network.channels[1:])
+    if 'panoptic_head' in model:  # there is no neck
+        model['panoptic_head'].update(in_channels=list(network.channels))
+        return dict(model, backbone=network.cfg)
     neck = dict(model['neck'], in_channels=list(network.channels), norm_cfg=dict(type='BN'))
     if network.rescales:
         rescale = dict(type='mmsoft.RescalePyramid', in_channels=network.channels[0], rescales=network.rescales)

@@ -38,7 +38,7 @@ def test_list_and_a_row_that_does_not_exist(tmp_path, capsys, monkeypatch):
 
 def test_every_method_and_every_architecture_has_a_row():
     methods = {re.split('_(?:soft|sima|xcit)_', path.stem)[0] for path in (ROOT / 'configs').glob('*_[1-3]x.py')}
-    assert methods - {'dino'} < set(METHODS)  # DINO takes far longer to learn
+    assert methods < set(METHODS)
     trained = {row.task.network for row in ROWS.values() if isinstance(row.task, Method)}
     assert trained == set(NETWORKS)
 
@@ -116,6 +116,22 @@ def test_a_training_goes_on_after_an_interruption(tmp_path):
     assert len(steps) == 2 and steps[1] == 6  # from the start, it would be as the first
     assert found['scores'].keys() == found['without_attention'].keys() == {'top-1'}
     assert found['iterations'] == 6 and len(found['shares']) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['dino', 'mask2former', 'vitdet'])
+def test_methods_of_today_train(name, tmp_path):
+    found = train(METHODS[name], 0, str(ensure_shapes(tmp_path / 'shapes', **SMALL)), str(tmp_path / 'run'), 2)
+    masks = {'mask AP50', 'mask AP'} if name != 'dino' else set()
+    assert found['scores'].keys() == found['without_attention'].keys() == {'box AP50', 'box AP'} | masks
+    assert found['parameters'] < 4e6
+
+
+def test_learning_rates_decay_from_layer_to_layer_where_the_config_s_do(tmp_path):
+    method = METHODS['vitdet']
+    runner = Runner.from_cfg(make_config(method, 0, str(ensure_shapes(tmp_path, **SMALL)), str(tmp_path), 2))
+    rates = {group['lr'] / method.lr for group in runner.build_optim_wrapper(runner.optim_wrapper).param_groups}
+    assert sorted(rates) == pytest.approx([0.8**layer for layer in range(len(rates))][::-1]) and len(rates) > 4
 
 
 def test_a_watched_training_has_a_course(tmp_path):
