@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import warnings
 from argparse import ArgumentParser
 from typing import Any, Callable
 
@@ -23,6 +24,8 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
+    # A visualizer without a folder of its own, and boxes that reach the border of their image.
+    warnings.filterwarnings('ignore', module=r'mmengine\.visualization')
     try:
         use_safe_loading()
         code = run()

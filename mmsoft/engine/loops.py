@@ -7,6 +7,7 @@ computes reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The nu
 must stay. Gradients that are being accumulated over several iterations are not kept.
 """
 
+import logging
 import random
 from collections.abc import Iterator
 from itertools import chain, count, islice, repeat
@@ -15,6 +16,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import torch
 from mmengine.dist import broadcast_object_list, get_dist_info, get_rank
+from mmengine.logging import MMLogger
 from mmengine.registry import DATA_SAMPLERS, DATASETS
 from mmengine.runner import BaseLoop, loops
 from mmengine.runner import Runner as MMRunner
@@ -201,13 +203,29 @@ class _Batches:
         self.batches = islice(self.batches, number, None)
 
 
+def _is_short(record: logging.LogRecord) -> bool:
+    """Whether a record is none of the long ones of mmengine's runner; tables of scores are of other modules."""
+    return record.module != 'runner' or '\n' not in record.getMessage()
+
+
 @RUNNERS.register_module()
 class Runner(MMRunner):
     """mmengine's runner with the loops of this module for mmengine's, and with :class:`NamedSamples` in all loaders.
 
+    Environment, config and the order of hooks, some hundred lines, are in the log file and not on the console.
+
     Example:
         >>> runner_type = 'mmsoft.Runner'
     """
+
+    def build_logger(self, *args, **kwargs) -> MMLogger:
+        """See mmengine's runner."""
+        logger = super().build_logger(*args, **kwargs)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(_is_short)
+        logger.info(f'Environment, config and order of hooks are in {logger.log_file}.')
+        return logger
 
     def build_train_loop(self, loop: Union[BaseLoop, dict]) -> BaseLoop:
         """See mmengine's runner."""

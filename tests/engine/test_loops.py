@@ -153,6 +153,15 @@ def test_a_loop_by_its_name(tmp_path, monkeypatch, kind, length):
     assert runner.iter == 4 and len(started) == (2 if kind == 'Epoch' else 1)
 
 
+def test_long_messages_are_in_the_log_file_alone(tmp_path, capsys):
+    runner = RUNNERS.build(Config(toy.config(tmp_path, runner_type='mmsoft.Runner', log_level='INFO')))
+    runner.logger.info('scores:\n0.9')
+    logged, printed = Path(runner.logger.log_file).read_text(), capsys.readouterr().out
+    for part in ('System environment:', 'Config:', 'Hooks will be executed'):
+        assert part in logged and part not in printed
+    assert runner.logger.log_file in printed and 'scores:\n0.9' in printed
+
+
 def test_mmdets_hooks_change_the_data_set(tmp_path):
     from mmdet.engine.hooks import PipelineSwitchHook
 
