@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from mmengine.config import Config
 
+from ..utils import UsageError
 from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, override, type_name, without_pretrained
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
@@ -33,9 +34,19 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
 
     Returns:
         The new config; the same one if it was written for the synthetic shapes data set.
+
+    Raises:
+        UsageError: If the config needs what the data set has not.
     """
     if on_shapes(cfg):
         return cfg
+    if missing := [name for name in LOADERS if not cfg.get(name)]:
+        raise UsageError(f'--demo-data replaces the data of a config, and this one has no {", ".join(missing)}.')
+    if any(part.get('semantic_head') for part in dicts(cfg.model)):
+        raise UsageError(
+            '--demo-data has no label maps beside boxes, from which the semantic_head of this config learns; take a '
+            'config without one.'
+        )
     cfg, scope = without_pretrained(cfg), cfg.default_scope
     masks = any(part.get('with_mask') for part in dicts(cfg.train_dataloader))
     for name in LOADERS:

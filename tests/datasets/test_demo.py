@@ -10,6 +10,7 @@ from mmengine.runner import Runner
 
 from mmsoft.datasets.demo import on_shapes, retarget, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
+from mmsoft.utils import UsageError
 from mmsoft.utils.config import datasets, dicts, is_pretrained, load_config
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,7 @@ CONFIGS = [
     'sparse_rcnn_soft_small_3x',
     'dino_soft_small_1x',
     'mask2former_soft_small_50e',
+    'mask2former_panoptic_soft_small_50e',
     'rtmdet_soft_small_100e',
     'mask_rcnn_soft_small_lsj_100e',
     'retinanet_sima_cvt_13_1x',
@@ -133,6 +135,19 @@ def test_other_data_are_replaced_too(load, root, name):
     assert counts == {len(CLASSES) + len(STUFF) * (cfg.default_scope == 'mmseg')}
 
 
+@pytest.mark.parametrize(
+    'name, says',
+    [
+        ('mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py', 'no label maps beside boxes.*semantic_head'),
+        ('mmdet::htc/htc_r50_fpn_1x_coco.py', 'no label maps beside boxes.*semantic_head'),
+        ('mmpretrain::mae/mae_vit-base-p16_8xb512-amp-coslr-300e_in1k.py', 'has no val_dataloader, test_dataloader'),
+    ],
+)
+def test_what_cannot_be_replaced_is_an_error(load, name, says):
+    with pytest.raises(UsageError, match=says):
+        retarget(load(name))
+
+
 def test_a_config_for_the_shapes_stays_as_it_is(load):
     cfg = load('retinanet_soft_small_1x')
     assert not on_shapes(cfg)
@@ -141,8 +156,9 @@ def test_a_config_for_the_shapes_stays_as_it_is(load):
     assert on_shapes(cfg) and retarget(cfg) is cfg
 
 
-def test_mask2former_learns_things_alone_from_small_images(load, root):
-    cfg = retarget(load('mask2former_soft_small_50e'), root=root)
+@pytest.mark.parametrize('name', ['mask2former_soft_small_50e', 'mask2former_panoptic_soft_small_50e'])
+def test_mask2former_learns_things_alone_from_small_images(load, root, name):
+    cfg = retarget(load(name), root=root)
     for head in (cfg.model.panoptic_head, cfg.model.panoptic_fusion_head):
         assert (head.num_things_classes, head.num_stuff_classes) == (len(CLASSES), 0)
     assert cfg.model.panoptic_head.loss_cls.class_weight == [1.0] * len(CLASSES) + [0.1]
