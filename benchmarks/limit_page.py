@@ -36,7 +36,7 @@ from mmsoft.datasets.shapes_scene import SKIES, Canvas, named_by_sky
 from mmsoft.utils.config import load_config
 
 from .common import ROOT, be_quiet, commit, fill_page, markdown, read_table, spread, write_table
-from .evidence.rows import METHODS
+from .evidence.methods import METHODS
 from .evidence.scenes import make_config
 from .figures.inputs import normalised
 from .limit import compare, set_limit

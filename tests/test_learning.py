@@ -10,7 +10,7 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from benchmarks.evidence.rows import METHODS, Method
+from benchmarks.evidence.methods import METHODS, Method
 from benchmarks.evidence.scenes import make_config
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import INSTANCES, METAINFO, ensure_shapes

@@ -16,7 +16,8 @@ from mmsoft.utils import UsageError
 from ..common import ROOT
 from . import store
 from .far import Far
-from .rows import SHAPES, Row, select
+from .methods import SHAPES
+from .rows import Row, select
 from .training import done, train_row
 
 

@@ -1,7 +1,7 @@
 """Why SOFT's attention closes: a detector of the evidence, watched while it trains with one thing changed."""
 
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.hooks import Hook
@@ -11,8 +11,73 @@ from torch import Tensor
 from mmsoft.attention.measure import measured_attention
 from mmsoft.attention.soft import SOFTAttention
 
-from .rows import Watched
+from .methods import Method
 from .scenes import make_config, run
+
+
+class Watched(NamedTuple):
+    """A training that is watched while it runs.
+
+    Attributes:
+        method: What is trained.
+        changes: Settings of the whole config by dotted keys.
+        queries: Factor of the queries' weights before training.
+        noise: Whether the gradients of all that makes the kernel are replaced by noise of the same size.
+        scale: Factor of the images' sides.
+    """
+
+    method: Method
+    changes: dict[str, Any] = {}
+    queries: float = 1.0
+    noise: bool = False
+    scale: float = 1.0
+
+    @property
+    def network(self) -> str:
+        """See :class:`Method`."""
+        return self.method.network
+
+
+def _keys(*names: str, **factors: float) -> dict[str, Any]:
+    """Factors of the optimizer for parameters whose names contain the keys."""
+    return {'optim_wrapper.paramwise_cfg.custom_keys': dict.fromkeys(names, factors)}
+
+
+def _backbone(key: str, value: Any) -> dict[str, Any]:
+    return {f'model.backbone.{key}': value}
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    'none': ('nothing changed, γ = 1', {}),
+    'gamma_01': ('γ = 0.1', dict(changes=_backbone('attention.initial_gamma', 0.1))),
+    'gamma_03': ('γ = 0.3', dict(changes=_backbone('attention.initial_gamma', 0.3))),
+    'gamma_06': ('γ = 0.6', dict(changes=_backbone('attention.initial_gamma', 0.6))),
+    'channels_8': ('8 channels a head', dict(changes=_backbone('arch.num_heads', [4, 8, 16]))),
+    'channels_16': ('16 channels a head', dict(changes=_backbone('arch.num_heads', [2, 4, 8]))),
+    'channels_32_64_128': ('32/64/128 channels a head', dict(changes=_backbone('arch.num_heads', [1, 1, 1]))),
+    'frozen_queries': ('queries frozen', dict(changes=_keys('.query.', lr_mult=0))),
+    'frozen_sampling': ('sampling frozen', dict(changes=_keys('.bottleneck.conv', lr_mult=0))),
+    'frozen_gamma': ("sampling's LayerNorm frozen", dict(changes=_keys('.bottleneck.norm', lr_mult=0))),
+    'frozen': ('queries and sampling frozen', dict(changes=_keys('.query.', '.bottleneck.conv', lr_mult=0))),
+    'slow_queries': ('queries learn at 0.1 of the rate', dict(changes=_keys('.query.', lr_mult=0.1))),
+    'slow': ('queries and sampling, at 0.1', dict(changes=_keys('.query.', '.bottleneck.', lr_mult=0.1))),
+    'fast_queries': ('queries, at 10 times the rate', dict(changes=_keys('.query.', lr_mult=10))),
+    'eps': ("AdamW's ε = 1e-4, not 1e-8", dict(changes={'optim_wrapper.optimizer.eps': 1e-4})),
+    'reversed': ('the kernel goes up the gradient', dict(changes=_keys('.query.', '.bottleneck.', lr_mult=-1))),
+    'noise': ('gradients of the kernel are noise', dict(noise=True)),
+    'queries_half': ("queries' weights × 0.5", dict(queries=0.5)),
+    'queries_double': ("queries' weights × 2", dict(queries=2.0)),
+    'decay_0': ('no weight decay', dict(changes={'optim_wrapper.optimizer.weight_decay': 0.0})),
+    'decay_05': ('weight decay 0.5, not 0.05', dict(changes={'optim_wrapper.optimizer.weight_decay': 0.5})),
+    'decay_gamma': ('no weight decay of γ', dict(changes=_keys('.bottleneck.norm', decay_mult=0))),
+    'images_64': ('images of 64²', dict(scale=2 / 3)),
+    'images_128': ('images of 128²', dict(scale=4 / 3)),
+    'images_192': ('images of 192²', dict(scale=2.0)),
+    'short': ('75 iterations', dict(iterations=75)),
+    'long': ('450 iterations', dict(iterations=450)),
+}
+"""What is changed, one thing at a time, to see why attention closes: titles,
+and options of :class:`Watched`, or the length of the training."""
 
 
 def train(watched: Watched, seed: int, root: str, work_dir: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from mmsoft.datasets.shapes import CLASSES, INSTANCES, SKY_METAINFO, STUFF, shap
 from mmsoft.utils.config import dicts, load_config
 
 from ..common import ROOT
+from .methods import SHAPES, Method
 from .networks import NETWORKS, Network, scored
-from .rows import SHAPES, Method
 
 NARROWER = 4
 SCORES = {

@@ -11,7 +11,7 @@ from mmsoft.utils.files import atomic_write
 from ..common import be_quiet, commit
 from . import closing
 from .far import Far
-from .rows import ROWS, Watched
+from .rows import ROWS
 from .scenes import train
 
 
@@ -21,7 +21,7 @@ def train_row(folder: Path, name: str, seed: int) -> None:
     row, own = ROWS[name], folder / f'{name}_seed{seed}'
     if isinstance(row.task, Far):
         found = row.task.train(seed)[1]
-    elif isinstance(row.task, Watched):
+    elif isinstance(row.task, closing.Watched):
         found = closing.train(row.task, seed, str(folder / 'shapes'), str(own))
     else:
         found = train(row.task, seed, str(folder / 'shapes'), str(own))

@@ -13,8 +13,9 @@ from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
 from benchmarks.evidence import closing, store
+from benchmarks.evidence.methods import METHODS, SHAPES, Method
 from benchmarks.evidence.networks import NETWORKS, all_without_attention
-from benchmarks.evidence.rows import METHODS, ROWS, SHAPES, Method
+from benchmarks.evidence.rows import ROWS
 from benchmarks.evidence.scenes import make_config, train
 from benchmarks.evidence.training import done
 from benchmarks.tests.chance import chance
