@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -9,6 +10,8 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from mmsoft.apis.cli import command_line
 from mmsoft.utils.files import atomic_write
+
+PLACE = re.compile(r'(<!-- results -->\n).*?(<!-- end -->)', re.S)
 
 
 class Data(NamedTuple):
@@ -40,7 +43,7 @@ def command(
     """The command line of a project: runs what is named with all seeds, and prints the table of the scores.
 
     Args:
-        folder: The project's, where ``--publish`` writes results.json.
+        folder: The project's, where ``--publish`` writes results.json and, if README.md has a place for it, the table.
         description: What the command does.
         names: Of what can be run.
         run: Returns the scores of a name and a seed.
@@ -59,7 +62,7 @@ def command(
         add('names', nargs='*', metavar='NAME', help=f'of {", ".join(names)} (default: {" ".join(default or ["all"])})')
         seeds_help = f'seeds of the trainings of each (default: {" ".join(map(str, seeds))})'
         add('--seeds', type=int, nargs='+', default=seeds, metavar='SEED', help=seeds_help)
-        add('--publish', action='store_true', help='write the scores to results.json, of which README.md has the table')
+        add('--publish', action='store_true', help='write the scores to results.json and their table to README.md')
         if data:
             add(data.option, dest='source', metavar='PATH', help=f'{data.what}; needed the first time')
         args = parser.parse_args()
@@ -72,11 +75,19 @@ def command(
             data.make(args.source)
         by_seed = [{name: run(name, seed) for name in chosen} for seed in args.seeds]
         scores = {name: [each[name] for each in by_seed] for name in chosen}
+        text = table(scores)
         if args.publish:
-            write(folder / 'results.json', scores)
-        print(table(scores))
+            publish(folder, scores, text)
+        print(text)
 
     return command_line(main, 'Interrupted; the same command continues.')
+
+
+def publish(folder: Path, scores: dict[str, list], text: str) -> None:
+    """Writes results.json, and the table between ``<!-- results -->`` and ``<!-- end -->`` of README.md."""
+    write(folder / 'results.json', scores)
+    page = folder / 'README.md'
+    page.write_text(PLACE.sub(lambda found: f'{found[1]}{text}\n{found[2]}', page.read_text()))
 
 
 def kept(file: Path, compute: Callable[[], Any]) -> Any:

@@ -31,10 +31,15 @@ class Sequences(BaseDataset):
         count (int): Number of sequences.
         split (str): Sequences of different splits come from different seeds.
         folder (str): Where the file is.
+        together (int): So many sequences of one length make a sample to train on, which needs no padding and loads as
+            fast as a single one; the last ones of a length may be fewer.
     """
 
-    def __init__(self, kind: str, count: int, split: str, folder: str = 'data/long_range_arena') -> None:
+    def __init__(
+        self, kind: str, count: int, split: str, folder: str = 'data/long_range_arena', together: int = 0
+    ) -> None:
         self.count, self.split, self.path = count, split, Path(folder, f'{kind}_{split}_{count}.npz')
+        self.together = together
         super().__init__(serialize_data=False)
 
     def draw(self, rng: random.Random) -> tuple[list[int], int]:
@@ -60,8 +65,16 @@ class Sequences(BaseDataset):
                 )
         barrier()
         kept = np.load(self.path)
-        pieces = np.split(kept['tokens'], kept['lengths'].cumsum()[:-1])
-        return [dict(tokens=tokens, gt_label=int(label)) for tokens, label in zip(pieces, kept['labels'])]
+        pieces, labels, lengths = (
+            np.split(kept['tokens'], kept['lengths'].cumsum()[:-1]),
+            kept['labels'],
+            kept['lengths'],
+        )
+        if not self.together:
+            return [dict(tokens=tokens, gt_label=int(label)) for tokens, label in zip(pieces, labels)]
+        equal = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+        groups = [some[i : i + self.together] for some in equal for i in range(0, len(some), self.together)]
+        return [dict(tokens=np.stack([pieces[i] for i in group]), gt_label=labels[group]) for group in groups]
 
 
 @DATA_SAMPLERS.register_module()
@@ -92,13 +105,17 @@ class EqualLengths:
 
 @MODELS.register_module()
 class PadSequences(BaseDataPreprocessor):
-    """Pads the sequences of a batch to the longest: tokens (B, n) of int64, and their lengths."""
+    """Pads the sequences of a batch to the longest: tokens (B, n) of int64, their lengths, and their classes.
+
+    Classes are a tensor in training, and data samples otherwise. Some items of a batch may be several sequences.
+    """
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """See mmengine's BaseDataPreprocessor."""
-        tokens = [torch.from_numpy(np.asarray(one, np.int64)) for one in data['tokens']]
+        tokens = [torch.from_numpy(np.asarray(row, np.int64)) for one in data['tokens'] for row in np.atleast_2d(one)]
+        labels = np.concatenate([np.atleast_1d(label) for label in data['gt_label']])
         lengths = [len(one) for one in tokens]
-        samples = [DataSample().set_gt_label(label) for label in data['gt_label']]
+        samples = torch.from_numpy(labels) if training else [DataSample().set_gt_label(int(one)) for one in labels]
         padded = nn.utils.rnn.pad_sequence(tokens, batch_first=True)
         return self.cast_data(dict(inputs=padded, lengths=lengths, data_samples=samples))
 
@@ -186,5 +203,5 @@ class SequenceClassifier(BaseModel):
         if mode == 'tensor':
             return scores
         if mode == 'loss':
-            return dict(loss=F.cross_entropy(scores, torch.cat([one.gt_label for one in data_samples])))
+            return dict(loss=F.cross_entropy(scores, data_samples))
         return [one.set_pred_score(score.softmax(0)) for one, score in zip(data_samples, scores)]

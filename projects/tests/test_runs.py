@@ -32,8 +32,11 @@ def test_data_is_asked_for_once(run, tmp_path, capsys):
 
 def test_names_and_seeds_are_run_and_published(run, tmp_path, capsys):
     (tmp_path / 'made').touch()
+    page = 'Before.\n<!-- results -->\n{}\n<!-- end -->\nBehind.\n<!-- end -->\n'
+    (tmp_path / 'README.md').write_text(page.format('old\ntable'))
     assert run('two', 'one', '--seeds', '1', '2', '--publish') == (0, "{'two': [2, 4], 'one': [2, 4]}")
     assert json.loads((tmp_path / 'results.json').read_text()) == dict(two=[2, 4], one=[2, 4])
+    assert (tmp_path / 'README.md').read_text() == page.format(dict(two=[2, 4], one=[2, 4]))
     with pytest.raises(SystemExit):
         run('three')
     assert 'choose from one, two' in capsys.readouterr().err

@@ -46,6 +46,28 @@ def test_data_are_kept_and_splits_differ(tmp_path):
     assert any(len(a['tokens']) != len(b['tokens']) for a, b in zip(one, other))
 
 
+def test_lists_are_as_deep_as_asked_for(tmp_path):
+    data = ListOps(count=100, lengths=(6, 20), depth=3, split='train', folder=tmp_path)
+    lists = [[SYMBOLS[token - 1] for token in one['tokens']] for one in data]
+    assert all(6 < len(one) < 20 and evaluate(one) == item['gt_label'] for one, item in zip(lists, data))
+    levels = [max(np.cumsum([one.startswith('[') - (one == ']') for one in symbols])) for symbols in lists]
+    assert Counter(levels).keys() == {1, 2}
+
+
+def test_lists_are_as_wide_as_asked_for(tmp_path):
+    widths, open_lists = Counter(), []
+    for one in ListOps(count=100, lengths=(6, 20), arguments=3, split='train', folder=tmp_path):
+        for symbol in (SYMBOLS[token - 1] for token in one['tokens']):
+            if symbol == ']':
+                widths[open_lists.pop()] += 1
+                continue
+            if open_lists:
+                open_lists[-1] += 1
+            if symbol.startswith('['):
+                open_lists.append(0)
+    assert widths.keys() == {2, 3} and not open_lists
+
+
 def test_curves_do_not_touch():
     rng = random.Random(0)
     drawn = [curves for curves in (draw_curves(rng) for _ in range(300)) if curves][:5]
@@ -92,6 +114,16 @@ def test_batches_of_equal_lengths_have_every_sequence_once(tmp_path):
     assert max(map(len, drawn)) == 8
 
 
+def test_samples_of_equal_lengths_have_every_sequence_once(tmp_path):
+    options = dict(count=60, lengths=(10, 20), split='train', folder=tmp_path)
+    groups = [(one['tokens'], one['gt_label']) for one in ListOps(**options, together=8)]
+    found = [(*row.tolist(), label) for tokens, labels in groups for row, label in zip(tokens, labels.tolist())]
+    assert sorted(found) == sorted((*one['tokens'].tolist(), one['gt_label']) for one in ListOps(**options))
+    assert max(len(labels) for _, labels in groups) == 8 and len(groups) < 20
+    batch = PadSequences()(dict(tokens=[groups[0][0], groups[-1][0]], gt_label=[groups[0][1], groups[-1][1]]), True)
+    assert batch['inputs'].shape == (len(batch['lengths']), 19) and len(batch['data_samples']) == len(batch['lengths'])
+
+
 def test_the_command_trains_once_and_prints_a_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     short = {'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'train_dataloader.batch_size': 4}
@@ -101,7 +133,7 @@ def test_the_command_trains_once_and_prints_a_table(tmp_path, monkeypatch):
     monkeypatch.setattr(__main__, 'train', None)
     assert __main__.run('none', 1, short) == score
     rows = __main__.table(dict(softmax=[40.0, 42.0], none=[score])).splitlines()
-    assert [cell.strip() for cell in rows[2].split('|')[1:-1]] == ['`softmax`', '2', '41.0 ± 1.4', '37.1']
+    assert [cell.strip() for cell in rows[2].split('|')[1:-1]] == ['`softmax`', '2', '41.0 ± 1.4', '37.10']
 
 
 def test_the_page_has_the_table_of_the_results():
@@ -119,7 +151,9 @@ def test_short_lists_are_learned():
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     for _ in range(150):
         tokens = torch.randint(1, 11, (32, 16))
-        batch = model.data_preprocessor(dict(tokens=tokens.numpy(), gt_label=(tokens[:, 0] - 1).tolist()))
+        batch = model.data_preprocessor(
+            dict(tokens=tokens.numpy(), gt_label=(tokens[:, 0] - 1).tolist()), training=True
+        )
         loss = model(**batch, mode='loss')['loss']
         optimizer.zero_grad()
         loss.backward()
