@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.dataset import default_collate, pseudo_collate
-from mmengine.registry import init_default_scope
+from mmengine.registry import FUNCTIONS, Registry, init_default_scope
 from mmengine.structures import PixelData
 from torch import Tensor, nn
 
@@ -37,7 +37,10 @@ class Task:
 
     def __init__(self, cfg: Config, checkpoint: str, device: Optional[str], score_thr: float) -> None:
         package, name = self.library.rsplit('.', 1)
-        self.inferencer = getattr(import_module(package), name)(cfg, checkpoint, device=device)
+        build, scope = getattr(import_module(package), name), package.partition('.')[0]
+        if scope not in FUNCTIONS.children:  # mmengine would warn that it takes its own registry
+            Registry(FUNCTIONS.name, parent=FUNCTIONS, scope=scope, locations=[package])
+        self.inferencer = build(cfg, checkpoint, device=device)
         self.score_thr = score_thr
 
     def prepare(self, image: np.ndarray) -> dict:
