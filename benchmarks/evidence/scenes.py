@@ -168,8 +168,6 @@ def _data(scope: str, method: Method, root: str, with_masks: bool) -> dict[str, 
     val = dict(loader, dataset=val, sampler=dict(type='DefaultSampler', shuffle=False))
     if scope == 'mmdet':
         train['batch_sampler'] = dict(type='AspectRatioBatchSampler')
-        for one in (train, val):
-            one['dataset']['filter_cfg'] = dict(filter_empty_gt=True)
     elif scope == 'mmseg':
         val['batch_size'] = 1  # scenes of different shapes
     return dict(train_dataloader=train, test_dataloader=val, test_cfg=dict(), test_evaluator=evaluator)

@@ -59,11 +59,10 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
             f'{filename} is not a file: training leaves checkpoints in its work directory, docs/pretrained_weights.md '
             'says where weights are published, and tools/train.py --from-scratch does without.'
         )
-    if isinstance(map_location, (str, torch.device)):
-        torch.empty(0, device=map_location)  # raises what is wrong with a device, and not with the file
+    device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
+    torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
     try:
         if path.suffix == '.safetensors':
-            device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
             checkpoint = safetensors.torch.load_file(path, device)
         else:
             checkpoint = _read_torch(path, map_location, peek)
@@ -167,21 +166,17 @@ def _safe_globals() -> dict[str, Any]:
     become None.
     """
 
-    def renamed(path: str, call: Any) -> type:
+    def named(path: str, call: Any) -> type:
         module, _, name = path.rpartition('.')
         return type(name, (), dict(__module__=module, __new__=lambda cls, *args: call(*args)))
 
     history = type('HistoryBuffer', (), dict(__module__='mmengine.logging.history_buffer'))
     numbers = [type(np.dtype(kind)) for kind in '?bBhHiIlLqQefd']
-    classes = [argparse.Namespace, history, np.ndarray, np.dtype, *numbers]
-    functions = {'builtins.getattr': lambda *_: None}
-    for core in ('numpy.core', 'numpy._core'):
-        functions[f'{core}.multiarray._reconstruct'] = np.empty(0).__reduce__()[0]
-        functions[f'{core}.multiarray.scalar'] = np.float64().__reduce__()[0]
-    return {
-        **{f'{one.__module__}.{one.__qualname__}': one for one in classes},
-        **{path: renamed(path, call) for path, call in functions.items()},
-    }
+    classes = [argparse.Namespace, history, np.ndarray, np.dtype, *numbers, named('builtins.getattr', lambda *_: None)]
+    for core in ('numpy.core.multiarray', 'numpy._core.multiarray'):
+        classes.append(named(f'{core}._reconstruct', np.empty(0).__reduce__()[0]))
+        classes.append(named(f'{core}.scalar', np.float64().__reduce__()[0]))
+    return {f'{one.__module__}.{one.__qualname__}': one for one in classes}
 
 
 def _restricted_pickle() -> SimpleNamespace:

@@ -17,8 +17,7 @@ BATCH_SIZE = dict(mmdet=4, mmseg=4, mmpretrain=8)
 
 def on_shapes(cfg: Config) -> bool:
     """Whether the config was written for the synthetic shapes data set: all its data is in ``data/shapes``."""
-    roots = {Path(dataset.get('data_root') or '') for dataset in datasets(cfg)}
-    return roots == {Path(DEFAULT_ROOT)}
+    return {Path(dataset.get('data_root') or '') for dataset in datasets(cfg)} == {Path(DEFAULT_ROOT)}
 
 
 def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT) -> Config:
@@ -54,8 +53,6 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         dataset = dict(shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val')
         # A classifier keeps its pipeline: many are made for one size.
         dataset['pipeline'] = cfg[name].dataset.pipeline if scope == 'mmpretrain' else _pipeline(scope, split, masks)
-        if scope == 'mmdet':
-            dataset['filter_cfg'] = dict(filter_empty_gt=True)
         cfg[name].dataset, batch_size = dataset, min(cfg[name].batch_size, BATCH_SIZE[scope])
         cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
     metrics = dict(

@@ -177,6 +177,7 @@ def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     files: dict[str, Any] = dict(type='CustomDataset', data_prefix=PORTRAITS[split])
     if scope == 'mmdet':
         files = dict(type='CocoDataset', ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split]))
+        files['filter_cfg'] = dict(filter_empty_gt=True)
     elif scope == 'mmseg':
         prefix = dict(img_path=IMAGES[split], seg_map_path=LABELS[split])
         files = dict(type='BaseSegDataset', reduce_zero_label=True, data_prefix=prefix)
