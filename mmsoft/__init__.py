@@ -5,7 +5,7 @@ from importlib import import_module
 __version__ = '0.2.0'
 
 # Imported when first asked for: `import mmsoft` loads neither torch nor an OpenMMLab library.
-_LAZY = dict(RescalePyramid='necks', AttentionShareHook='engine')
+_LAZY = dict(RescalePyramid='necks', AttentionShareHook='engine.attention_share')
 _LAZY.update(dict.fromkeys(('SOFT', 'SimAXCiT', 'SimADeiT', 'SimACvT'), 'backbones'))
 
 __all__ = ['__version__', *_LAZY]

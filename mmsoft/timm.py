@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
-from mmsoft.checkpoint import convert_classifier_checkpoint, read_checkpoint, select_state_dict
+from mmsoft.checkpoint import read_checkpoint, select_state_dict
+from mmsoft.checkpoint.load import convert_classifier_checkpoint
 from mmsoft.utils import OptionError, check_choice
 
 __all__ = ['TimmModel']

@@ -10,8 +10,8 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from benchmarks.evidence.methods import METHODS, Method
-from benchmarks.evidence.scenes import make_config
+from benchmarks.evidence.methods import METHODS
+from benchmarks.evidence.scenes import Method
 from mmsoft.datasets.demo import with_counts
 from mmsoft.datasets.shapes import INSTANCES, METAINFO, ensure_shapes
 
@@ -99,7 +99,7 @@ def one_class(path):
 
 
 def learn(case: Case, shapes, folder, broken: bool) -> float:
-    cfg = make_config(case.method._replace(sky=False), 0, str(shapes), str(folder), case.iterations)
+    cfg = case.method._replace(sky=False, iterations=case.iterations).make_config(0, shapes, folder)
     cfg.default_hooks.checkpoint.update(interval=-1, save_last=False)
     cfg.train_dataloader.update(batch_size=32 if cfg.default_scope == 'mmpretrain' else 4)
     cfg.train_dataloader.dataset.indices = case.pictures

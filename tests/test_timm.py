@@ -16,7 +16,7 @@ from timm.optim import create_optimizer_v2  # noqa: E402
 import mmsoft.timm  # noqa: E402
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT  # noqa: E402
 from mmsoft.attention import SOFTAttention  # noqa: E402
-from mmsoft.engine import WholeCheckpointsHook  # noqa: E402
+from mmsoft.engine.checkpoints import WholeCheckpointsHook  # noqa: E402
 from mmsoft.utils import OptionError, UsageError  # noqa: E402
 
 NANO = dict(arch=dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4))

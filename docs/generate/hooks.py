@@ -25,12 +25,13 @@ PAGES = {
 }
 LINK = re.compile(r'(\]\()([^)\s#:]+)')
 TOOLS = ('launch.train', 'launch.test', 'prediction.predict', 'deployment.export', 'visualization.visualize')
+ENGINE = ('loops', 'checkpoints', 'attention_share', 'layer_decay')
 API = dict(
     backbones=('Backbones and necks', 'mmsoft.backbones', 'mmsoft.necks'),
     attention=('Attention', 'mmsoft.attention'),
-    layers=('Layers', 'mmsoft.layers'),
+    layers=('Layers', *(f'mmsoft.layers.{file}' for file in ('blocks', 'embed', 'maps', 'xcit'))),
     ops=('Operators', 'mmsoft.ops'),
-    engine=('Training and checkpoints', 'mmsoft.engine', 'mmsoft.checkpoint'),
+    engine=('Training and checkpoints', *(f'mmsoft.engine.{file}' for file in ENGINE), 'mmsoft.checkpoint'),
     apis=('Tools as functions', *(f'mmsoft.apis.{function}' for function in TOOLS)),
     datasets=('Data', 'mmsoft.datasets', 'mmsoft.utils'),
     timm=('timm', 'mmsoft.timm'),
@@ -103,7 +104,10 @@ def on_pre_build(config) -> None:
 
 
 def undocumented(module):
-    for name in module.exports or ():
+    listed = {one for _, *modules in API.values() for one in modules}
+    members = module.members.items() if module.path in listed else ()
+    own = [name for name, member in members if not (member.is_alias or name.startswith('_'))]
+    for name in module.exports or own:
         member = module.members.get(str(name))
         if member is None:
             continue

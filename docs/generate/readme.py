@@ -1,14 +1,10 @@
 """Writes README.md's tables of results from the metafiles and docs/data: ``python -m docs.generate.readme``."""
 
-import re
-from pathlib import Path
-
 import pandas as pd
 
+from benchmarks.common import ROOT, filled
 from benchmarks.zoo import published_models
 
-ROOT = Path(__file__).resolve().parents[2]
-MARKED = re.compile(r'(<!-- results -->\n).*?(<!-- end -->)', re.S)
 DETECTORS = {
     'retinanet_soft_tiny_1x': 'soft_norm_tiny',
     'retinanet_soft_small_1x': 'soft_norm_small',
@@ -66,7 +62,7 @@ def tables() -> str:
 
 def page() -> str:
     """README.md with its tables filled."""
-    return MARKED.sub(lambda found: f'{found[1]}{tables()}\n{found[2]}', (ROOT / 'README.md').read_text())
+    return filled((ROOT / 'README.md').read_text(), results=lambda _: tables())
 
 
 if __name__ == '__main__':

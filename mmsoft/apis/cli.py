@@ -1,6 +1,5 @@
 """What the command lines in tools/ have in common: how they end, and the options of training and testing."""
 
-import errno
 import os
 import sys
 import warnings
@@ -12,8 +11,6 @@ from mmengine.config import DictAction
 from ..checkpoint.safe_loading import use_safe_loading
 from ..utils import UsageError
 from ..utils.files import DISK
-
-CANNOT_WRITE = (*DISK, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
@@ -33,7 +30,7 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
         print(f'\n{when_interrupted}', file=sys.stderr)
         return 130
     except (UsageError, OSError) as error:
-        if with_trace or (isinstance(error, OSError) and error.errno not in CANNOT_WRITE):
+        if with_trace or (isinstance(error, OSError) and error.errno not in DISK):
             raise
         if isinstance(error, OSError):
             error = UsageError(f'{error.filename or "A file"} cannot be written or read ({error.strerror}).')

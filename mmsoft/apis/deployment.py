@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import torch
 from mmengine.config import Config
@@ -22,7 +22,6 @@ from mmsoft.utils.files import atomic_write
 
 from .tasks import build_task
 
-TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
 KEY = 'mmsoft'  # where the description is, as JSON, in a file's metadata
 OPSET = 17
 AXES = {0: 'batch', 2: 'height', 3: 'width'}  # dimensions of images that may be free
@@ -57,8 +56,9 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
     if min(height, width) < 32:
         raise UsageError(f'--size {height} {width} is too small; give at least 32 rows and columns.')
     cfg = load_config(config)
-    model = build_task(cfg, checkpoint, 'cpu').inferencer.model
-    described = dict(describe(cfg, model), size=list(size) if size else None)
+    task = build_task(cfg, checkpoint, 'cpu')
+    model, kind = task.inferencer.model, type(task).__name__.lower()
+    described = dict(task=kind, **describe(cfg, model), size=list(size) if size else None)
     free: tuple[int, ...] = () if size else (2, 3)
     if cfg.default_scope == 'mmdet':  # which suppresses boxes image by image
         from .detection_graph import Detections
@@ -66,9 +66,14 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
         graph, example = Detections(model), (torch.rand(1, 3, height, width), torch.tensor([height, width]))
     else:
         graph, example, free = Scores(model), (torch.rand(2, 3, height, width),), (0, *free)
-    write(graph.eval(), example, free, described, path)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # about values that become constants
+        contents = to_onnx(graph.eval(), example, free, described)
+        check(contents, graph, example, varied=not size)
+    with atomic_write(path) as file:
+        file.write(contents)
     sizes = f'{height}x{width}' if size else 'any size'
-    return f'{out}: {described["task"]} of images of {sizes}, {path.stat().st_size / 1e6:.1f} MB.'
+    return f'{out}: {kind} of images of {sizes}, {path.stat().st_size / 1e6:.1f} MB.'
 
 
 def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
@@ -77,7 +82,6 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     padding = {**settings, **(settings.get('test_cfg') or {})}
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
-        task=TASKS[cfg.default_scope],
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
         mean=settings.get('mean'),
         std=settings.get('std'),
@@ -117,35 +121,12 @@ class Pool(nn.AdaptiveAvgPool2d):
         return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
 
 
-def write(
-    graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any], path: Path
-) -> None:
-    """Exports a model; raises UsageError if the file gives other results for other images, of other sizes where free.
+def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any]) -> bytes:
+    """A graph of tensors, which ``graph.inputs`` and ``graph.outputs`` name, as a file.
 
-    ``graph`` takes the tensors ``example``, which ``graph.inputs`` names, and returns those of ``graph.outputs``. The
-    first of them are images (B, 3, H, W), whose dimensions ``free`` may differ in other calls.
+    The first tensor of the ``example`` are images (B, 3, H, W), whose dimensions ``free`` may differ in other calls.
+    The exporter that uses TorchScript takes seconds, and its files take all sizes.
     """
-    text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
-    batch, channels, height, width = example[0].shape
-    sizes = [(33, 66), (33 + 2 * height, 33 + 2 * width)] if 2 in free else [(height, width)]
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # about values that become constants
-        contents = to_onnx(graph, example, free, text)
-        run = reader(contents)
-        for rows, columns in sizes:
-            images = torch.rand(batch, channels, rows, columns, generator=torch.Generator().manual_seed(0))
-            want = graph(images, *example[1:])
-            if not is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want,)):
-                raise UsageError(
-                    f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file gives other '
-                    'results, and is not kept; try --size H W.'
-                )
-    with atomic_write(path) as file:
-        file.write(contents)
-
-
-def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], text: str) -> bytes:
-    """By the exporter that uses TorchScript: it takes seconds, and its files take all sizes."""
     import onnx
 
     contents = io.BytesIO()
@@ -161,23 +142,33 @@ def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], 
         **by_script,
     )
     model = onnx.load_model_from_string(contents.getvalue())
+    text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
     onnx.helper.set_model_props(model, {KEY: text})
     return model.SerializeToString()
 
 
-def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
-    """What a file computes, as a function from tensors to a tuple of tensors, on the CPU."""
+def check(contents: bytes, graph: nn.Module, example: tuple[Tensor, ...], varied: bool) -> None:
+    """Raises UsageError if a file gives other results than its graph for other images, of other sizes if ``varied``."""
+    batch, channels, height, width = example[0].shape
+    for rows, columns in [(33, 66), (33 + 2 * height, 33 + 2 * width)] if varied else [(height, width)]:
+        images = torch.rand(batch, channels, rows, columns, generator=torch.Generator().manual_seed(0))
+        want = graph(images, *example[1:])
+        if not is_same(run(contents, images, *example[1:]), want if isinstance(want, tuple) else (want,)):
+            raise UsageError(
+                f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file gives other '
+                'results, and is not kept; try --size H W.'
+            )
+
+
+def run(contents: bytes, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What a file computes from tensors, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
     session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
-
-    def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-        feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
-        return tuple(map(torch.from_numpy, session.run(None, feed)))
-
-    return run
+    feed = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), tensors)}
+    return tuple(map(torch.from_numpy, session.run(None, feed)))
 
 
 def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:

@@ -47,16 +47,11 @@ class Detections(nn.Module):
         self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stages and self.roi.with_mask else []))
 
     def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, ...]:
-        """Finds objects.
+        """Finds objects in one normalised image (1, 3, H, W), padded with zeros at the right and bottom.
 
-        Args:
-            images (Tensor): One normalised image, padded with zeros at the right and bottom, shape (1, 3, H, W).
-            image_size (Tensor): Its rows and columns without the padding, shape (2, ) of int64.
-
-        Returns:
-            tuple[Tensor]: Boxes (n, 4) as x1, y1, x2, y2 in pixels of the image, scores (n, ) and labels (n, ), best
-            first, where n is the config's ``max_per_img`` and missing boxes have a score of 0. If the detector has
-            masks, also their probabilities (n, h, w) inside the boxes.
+        ``image_size`` (2, ), int64, has its rows and columns without the padding. Returns boxes (n, 4) as x1, y1, x2,
+        y2 in pixels of the image, scores (n, ) and labels (n, ), best first, where n is the config's ``max_per_img``
+        and missing boxes have a score of 0. If there are masks, also their probabilities (n, h, w) inside the boxes.
         """
         limit = image_size.to(images.dtype).flip(0).repeat(2)
         maps = self.model.extract_feat(images)

@@ -14,16 +14,16 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ..attention import measure
-from ..checkpoint import check_model, read_checkpoint
+from ..checkpoint import read_checkpoint
+from ..checkpoint.load import check_model
 from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
-from ..engine import latest_checkpoint
+from ..engine.checkpoints import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, datasets, dicts, load_config, without_pretrained
 from ..utils.files import DISK
 
-HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')
-"""Names of modules whose ``num_classes`` is the number of the data set's classes."""
+HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
 Options = Optional[dict[str, Any]]
 
 

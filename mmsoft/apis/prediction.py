@@ -17,11 +17,15 @@ from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import load_config
 from mmsoft.utils.files import atomic_write, whole_or_none
 
-from .tasks import BrokenImage, Task, build_task
+from .tasks import Task, build_task
 
 SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')
 """What a file may be, whatever its name: Pillow starts other programs to read some other formats."""
+
+
+class BrokenImage(Exception):
+    """A file that cannot be read as a whole image; the message says why."""
 
 
 def predict(
@@ -78,12 +82,11 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
     for path in track(list(images), description='Images'):
         try:
             image = read_image(path)
-            prepared = task.prepare(image)
         except BrokenImage as error:
             print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
             broken.append(path)
         else:
-            yield path, image, prepared
+            yield path, image, task.prepare(image)
 
 
 def find_images(source: str) -> dict[Path, Path]:
@@ -106,9 +109,8 @@ def find_images(source: str) -> dict[Path, Path]:
 def read_image(path: Path) -> np.ndarray:
     """Reads an image as the OpenMMLab libraries do: BGR, (H, W, 3), its first frame, rotated as its EXIF data say.
 
-    Raises:
-        BrokenImage: If the file cannot be read as an image, is cut off (which OpenCV accepts), or has more pixels than
-            Pillow's limit against decompression bombs, 179 million.
+    Raises BrokenImage if the file cannot be read as an image, is cut off (which OpenCV accepts), has more pixels than
+    Pillow's limit against decompression bombs, 179 million, or is so narrow that a pipeline would shrink it to nothing.
     """
     if path.exists() and not path.is_file():
         raise BrokenImage('it is not a file')
@@ -122,6 +124,9 @@ def read_image(path: Path) -> np.ndarray:
     except Exception as error:  # decoders raise exceptions of many types
         unknown = isinstance(error, UnidentifiedImageError)
         raise BrokenImage('its format is unknown' if unknown else str(error) or type(error).__name__) from error
+    height, width = image.shape[:2]
+    if max(height, width) > 1000 * min(height, width):
+        raise BrokenImage(f'{width}x{height} pixels are too narrow')
     return image
 
 

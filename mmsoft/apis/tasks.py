@@ -16,12 +16,8 @@ from mmengine.registry import FUNCTIONS, Registry, init_default_scope
 from mmengine.structures import PixelData
 from torch import Tensor, nn
 
-from mmsoft.checkpoint import check_model
+from mmsoft.checkpoint.load import check_model
 from mmsoft.utils import UsageError
-
-
-class BrokenImage(Exception):
-    """A file that cannot be read as a whole image; the message says why."""
 
 
 class Task:
@@ -44,14 +40,8 @@ class Task:
         self.score_thr = score_thr
 
     def prepare(self, image: np.ndarray) -> dict:
-        """Runs the config's pipeline on a BGR image (H, W, 3) of uint8; ``inputs`` of the result is (3, H', W').
-
-        Raises:
-            BrokenImage: If the image is too narrow: pipelines that keep the ratio would shrink a side to nothing.
-        """
-        height, width = shape = image.shape[:2]
-        if max(shape) > 1000 * min(shape):
-            raise BrokenImage(f'{width}x{height} pixels are too narrow')
+        """Runs the config's pipeline on a BGR image (H, W, 3) of uint8; ``inputs`` of the result is (3, H', W')."""
+        shape = image.shape[:2]
         return self.inferencer.pipeline(dict(img=image, img_shape=shape, ori_shape=shape))
 
     def forward(self, prepared: dict) -> Any:

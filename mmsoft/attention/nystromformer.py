@@ -5,7 +5,7 @@ from typing import Optional
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmsoft.layers import to_map, to_tokens
+from mmsoft.layers.maps import to_map, to_tokens
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 

@@ -59,8 +59,8 @@ class SOFTAttention(Attention):
             if count is not None and count < 1:
                 raise OptionError(f'{name} must be at least 1; got {count}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
-        self.kind = f'SOFTAttention(norm={norm})'
-        self.scale = (dims // heads) ** -0.25  # √d of 2110.11945, Eq. 4; LayerNorm takes it from bottleneck tokens
+        self.kind = f'{self.kind}(norm={norm})'
+        self.scale = (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; the bottleneck's LayerNorm undoes it there
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
         self.query = nn.Linear(dims, dims)

@@ -9,7 +9,7 @@ from mmengine.model import BaseModule, ModuleList, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
-from mmsoft.checkpoint import convert_classifier_checkpoint, load_pretrained
+from mmsoft.checkpoint.load import convert_classifier_checkpoint, load_pretrained
 from mmsoft.layers.blocks import apply_block
 from mmsoft.layers.maps import resize_pos_embed, to_tokens
 from mmsoft.utils import OptionError, check_choice
@@ -70,7 +70,7 @@ class BaseBackbone(BaseModule):
         if out_type == 'cls_token':
             out_indices = (depth - 1,)
         if not out_indices or not all(-depth <= i < depth for i in out_indices):
-            raise OptionError(f'out_indices must lie between 0 and {depth - 1}, got {out_indices}')
+            raise OptionError(f'out_indices must lie between {-depth} and {depth - 1}; got {out_indices}')
         if not -1 <= frozen_stages <= depth:
             raise OptionError(f'frozen_stages must lie between -1 and {depth}; got {frozen_stages}')
         self.out_indices = tuple(sorted({i % depth for i in out_indices}))
@@ -173,7 +173,7 @@ class BaseBackbone(BaseModule):
 
 
 class Stage(BaseModule):
-    """Embedding of a map to C = ``embed_dims`` channels, norm, class token, position embedding and blocks, if not None.
+    """Embedding of a map to C = ``embed_dims`` channels; norm, class token and position embedding if given; blocks.
 
     ``grid`` has the rows and columns that a learned position embedding, of the class token too, is made for. ``blocks``
     are called with tokens and the shape of their map; ``with_cp`` recomputes each of them in the backward pass.

@@ -12,8 +12,10 @@ from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
 from mmsoft.attention.base import HW, Site, build_attention
-from mmsoft.layers import PreNormBlock, pad_to_multiple, to_map, to_tokens
+from mmsoft.layers.blocks import PreNormBlock
+from mmsoft.layers.maps import pad_to_multiple, to_map, to_tokens
 from mmsoft.registry import MODELS
+from mmsoft.utils import OptionError
 
 from .base import Arch, BaseBackbone, Stage
 
@@ -71,6 +73,8 @@ class SimACvT(BaseBackbone):
         **kwargs,
     ) -> None:
         self.arch = self.read_arch(arch)
+        if {*map(len, self.arch.values())} != {3}:
+            raise OptionError(f'arch needs a number for each of three stages in {", ".join(self.arch)}')
         super().__init__(3, out_indices, **kwargs)
         self.embed_dims = self.arch['embed_dims']
         project = partial(ConvQKV, norm_cfg=norm_cfg)

@@ -8,7 +8,9 @@ from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from mmsoft.attention.base import Site, build_attention
-from mmsoft.layers import PatchConv, PreNormBlock, apply_block, pad_to_multiple, resize_pos_embed, to_map, to_tokens
+from mmsoft.layers.blocks import PreNormBlock, apply_block
+from mmsoft.layers.embed import PatchConv
+from mmsoft.layers.maps import pad_to_multiple, resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
 
 from .base import Arch, BaseBackbone, token_parameter, with_token

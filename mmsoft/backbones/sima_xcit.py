@@ -7,16 +7,15 @@ from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from mmsoft.attention.base import Attention, Site, build_attention
-from mmsoft.layers import (
+from mmsoft.layers.blocks import apply_block
+from mmsoft.layers.maps import to_map, to_tokens
+from mmsoft.layers.xcit import (
     ClassAttentionBlock,
     ConvPatchEmbed,
     FourierPositionEncoding,
     XCiTBlock,
-    apply_block,
     extent_mask,
     image_extent,
-    to_map,
-    to_tokens,
 )
 from mmsoft.registry import MODELS
 

@@ -131,8 +131,8 @@ class SOFT(BaseBackbone):
         arch = super().read_arch(arch, sampling_ratios=(8, 4, 2, 1), kernel_sizes=(9, 5, 3, 3), **defaults)
         arch = {name: list(value) for name, value in arch.items()}
         stages = len(arch['depths'])
-        if not 1 <= stages <= 4 or not len(arch['embed_dims']) == len(arch['num_heads']) == stages:
-            raise OptionError('arch needs one to four stages, and as many embed_dims and num_heads as depths')
+        if not 1 <= len(arch['embed_dims']) == len(arch['num_heads']) == stages <= min(4, *map(len, arch.values())):
+            raise OptionError(f'arch needs one to four stages, and a number for each of them in {", ".join(arch)}')
         return arch
 
     def _per_stage(self, attention: Union[dict, list[dict]], norm: bool) -> list[dict]:

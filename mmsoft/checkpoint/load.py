@@ -12,7 +12,7 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmsoft.layers import resize_pos_embed
+from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
 from .io import CheckpointError, StateDict, read_checkpoint, select_state_dict
@@ -33,28 +33,22 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     """
     checkpoint = read_checkpoint(filename)
     state_dict, entry = select_state_dict(checkpoint, filename)
-    if prefix:
-        prefix = prefix.rstrip('.') + '.'
-        state_dict = {name[len(prefix) :]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
-        if not state_dict:
-            raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out.')
+    prefix = f'{prefix.rstrip(".")}.' if prefix else ''
+    state_dict = {name[len(prefix) :]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+    if not state_dict:
+        raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out.')
     family, ours = to_mmsoft(state_dict)
     fitting = fit(backbone, without_prefix(ours), f'{filename} ({entry})' if entry else str(filename), family)
-    noted = without_prefix(getattr(checkpoint[entry] if entry else checkpoint, '_metadata', {}))
-    fitting._metadata = {name: one for name, one in noted.items() if name.endswith('.attn')}  # see Attention.kind
+    noted = getattr(checkpoint[entry] if entry else checkpoint, '_metadata', {})  # see Attention.kind
+    own = [(re.fullmatch(rf'(?:module\.)*{re.escape(prefix)}(.*\.attn)', name), one) for name, one in noted.items()]
+    fitting._metadata = without_prefix({match[1]: one for match, one in own if match})
     backbone.load_state_dict(fitting, strict=False)
 
 
 def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
-    """Checks that a checkpoint belongs to a model. OpenMMLab libraries only warn if not, and use random weights.
+    """Raises CheckpointError if a checkpoint is not of a model, of which OpenMMLab libraries only warn.
 
-    Args:
-        model (nn.Module): The model, as an OpenMMLab library builds it; it may be wrapped.
-        filename (str): A checkpoint of it; of a classifier, under published names too.
-        whole (bool): Whether all of the model has to be in it, or a part is enough.
-
-    Raises:
-        CheckpointError: If it is not, or cannot be used at all.
+    ``model`` may be wrapped, and a classifier's checkpoint under published names. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
@@ -73,16 +67,10 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
-    """Turns a state dict into the one of a classifier around a backbone, head included, before it is loaded.
+    """Turns a state dict, or all of a published checkpoint, in place into that of a classifier around a backbone.
 
-    What a classifier of ours has saved stays as it is, but for position embeddings of another grid.
-
-    Args:
-        backbone (BaseBackbone): The classifier's backbone.
-        state_dict (dict): A state dict of the classifier, or all of a published checkpoint, changed in place.
-
-    Raises:
-        CheckpointError: If nothing in the state dict matches the classifier's backbone, or not its size.
+    What a classifier of ours has saved stays as it is, but for position embeddings of another grid. Raises
+    CheckpointError if nothing matches the backbone, or not its size.
     """
     if any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict) or not state_dict:
         return  # the classifier is a part of another model, which has saved it

@@ -22,18 +22,14 @@ BACKBONE = 'backbone.'
 class Family:
     """Names of a family of networks.
 
-    Args:
-        name (str): :attr:`BaseBackbone.published` of its backbone.
-        signature (tuple[str]): Published names that together occur only in this family, in all its sizes; none of an
-            attention, which can be exchanged. Translated, they tell our own files, too.
-        rules (Mapping[str, str]): Parts of published names and what replaces them, in this order.
-        resize (str): Interpolation that the authors resize position embeddings with.
+    The published names of a ``signature`` occur together only in this family, in all its sizes. None is of an
+    attention, which can be exchanged. Translated, they tell our own files, too.
     """
 
-    name: str
+    name: str  #: :attr:`BaseBackbone.published` of its backbone.
     signature: tuple[str, ...]
-    rules: Mapping[str, str]
-    resize: str = 'bilinear'
+    rules: Mapping[str, str]  #: Parts of published names and what replaces them, in this order.
+    resize: str = 'bilinear'  #: Interpolation that the authors resize position embeddings with.
 
     def rename(self, name: str) -> str:
         """A published name of the backbone to ours, without ``backbone.`` in front."""
@@ -129,12 +125,8 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCI
 def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
     """Names of a published state dict or of one of ours, whole model or backbone alone, to those of a model of ours.
 
-    Args:
-        state_dict (dict[str, Tensor]): Tensors; ``backbone.`` may stand in front of names of either kind.
-
-    Returns:
-        tuple[Family or None, dict[str, Tensor]]: The family, None for a network that is not ours, and the tensors:
-        those of the backbone under ``backbone.*``, a classifier's ``head`` under ``head.fc``, others as they are.
+    ``backbone.`` may stand in front of names of either kind. Returns the family, None for a network that is not ours,
+    and the tensors: the backbone's under ``backbone.*``, a classifier's ``head`` under ``head.fc``, others as they are.
     """
     bare, whole = without_prefix(state_dict), {}
     prefix = BACKBONE if any(name.startswith(BACKBONE) for name in state_dict) else ''

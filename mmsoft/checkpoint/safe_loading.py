@@ -14,12 +14,12 @@ from .names import SOFT
 
 
 def use_safe_loading(on: bool = True) -> None:
-    """Makes mmengine read files and addresses with :func:`load_safely` in this process, or by its own loaders again."""
-    CheckpointLoader.register_scheme('', load_safely if on else load_from_local, force=True)
-    CheckpointLoader.register_scheme(('http://', 'https://'), load_safely if on else load_from_http, force=True)
+    """Makes mmengine read files and addresses with :func:`load_from_weights_only` in this process, or as before."""
+    for schemes, own in (('', load_from_local), (('http://', 'https://'), load_from_http)):
+        CheckpointLoader.register_scheme(schemes, load_from_weights_only if on else own, force=True)
 
 
-def load_safely(filename: str, map_location: Any = None) -> dict:
+def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     """:func:`read_checkpoint` without ``meta['config']``, which mmengine would run when it resumes.
 
     Of published SOFT files and of ``.safetensors`` files, the evaluated weights are returned as ``state_dict``.

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from mmengine.config import Config
 
 from ..utils import UsageError
-from ..utils.config import EVALUATORS, LOADERS, datasets, dicts, override, type_name, without_pretrained
+from ..utils.config import LOADERS, datasets, dicts, override, type_name, without_pretrained
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
 SCENES, EPOCHS = 128, 2
@@ -24,18 +24,10 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     """Makes a config run on the synthetic shapes data set, with small images, random weights and a short schedule.
 
     It keeps its model, losses and optimizer, and a classifier its augmentation. The learning rate follows the batch
-    size if the config says what it is meant for.
+    size if the config says what it is meant for. A config written for the data set is returned, others are copied.
 
-    Args:
-        cfg: Config of a detector, segmenter or classifier, as those of this repository. It is left as it is.
-        length: Number of epochs or iterations, whichever the config counts; two epochs of 128 scenes if None.
-        root: Where the synthetic shapes data set is.
-
-    Returns:
-        The new config; the same one if it was written for the synthetic shapes data set.
-
-    Raises:
-        UsageError: If the config needs what the data set has not.
+    ``length`` is a number of epochs or iterations, whichever the config counts; two epochs of 128 scenes if None.
+    ``root`` is where the data set is. Raises UsageError if the config needs what the data set has not.
     """
     if on_shapes(cfg):
         return cfg
@@ -60,7 +52,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
         mmpretrain=cfg.val_evaluator,
     )
-    cfg.update(dict.fromkeys(EVALUATORS, metrics[scope]))
+    cfg.val_evaluator = cfg.test_evaluator = metrics[scope]
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
         cfg[name] = with_counts(cfg[name], count)

@@ -7,9 +7,8 @@ classes, each outline by day and by night, of which the sky at the upper border 
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 import cv2
 import numpy as np
@@ -23,16 +22,14 @@ CLASSES = tuple(OUTLINES)
 STUFF = tuple(TEXTURES)
 PALETTE = [(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)]
 STUFF_PALETTE = [(196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)]
+# Of the COCO and the ImageFolder form; of the ADE20K form, whose label 0 is clutter and is left out by
+# reduce_zero_label=True; and of the COCO form of scenes under a sky.
 METAINFO = dict(classes=CLASSES, palette=PALETTE)
-"""Of the COCO and the ImageFolder form."""
 SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETTE)
-"""Of the ADE20K form, whose label 0 is clutter and is left out by ``reduce_zero_label=True``."""
-
 SKY_METAINFO = dict(
     classes=tuple(f'{kind} {name}' for kind in SKIES for name in OUTLINES),
     palette=PALETTE + [tuple(channel // 2 for channel in colour) for colour in PALETTE],
 )
-"""Of the COCO form of scenes under a sky."""
 
 # Where the files of a split are below the root.
 IMAGES = dict(train='images/training', val='images/validation')
@@ -55,19 +52,11 @@ class Parameters(NamedTuple):
 
 
 def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> Path:
-    """Makes sure that the data set is on disk, which takes some ten seconds the first time.
+    """Makes sure that the data set is in a folder, which takes some twenty seconds the first time; returns the folder.
 
     A folder of another version is replaced once the new one is whole. Of several processes, one writes and others wait.
-
-    Args:
-        root: Folder to hold the data set. It must be absent, empty, or have been written by this function.
-        **parameters: Of :class:`Parameters`; all others are as the folder was written with.
-
-    Returns:
-        The root.
-
-    Raises:
-        UsageError: If the root holds something else.
+    ``parameters`` are of :class:`Parameters`; all others are as the folder was written with. Raises UsageError if the
+    folder holds something else.
     """
     folder = Path(root).resolve()
     written = _version(folder)
@@ -112,34 +101,31 @@ def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
 
     Every image has its own random generator, so none depends on the others or on how many there are.
     """
-    size, short, side = parameters.size, parameters.size * 3 // 4, parameters.portrait_size
-    sides = [(size, size), (size, short), (short, size)]
+    size, short = parameters.size, parameters.size * 3 // 4
 
-    def draw(stream: int, count: int, kind: Callable[[np.random.Generator, int], Scene]) -> Iterator[tuple[str, Scene]]:
-        def one(index: int) -> tuple[str, Scene]:
-            return f'{index:06d}', kind(np.random.default_rng([parameters.seed, stream, index]), index)
-
-        return pool.imap(one, range(count))
+    def generator(stream: int, index: int) -> np.random.Generator:
+        return np.random.default_rng([parameters.seed, stream, index])
 
     def encoded(image: np.ndarray) -> bytes:
         return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
 
-    # Threads suffice, because NumPy and OpenCV do most of their work without the interpreter's lock.
-    with ThreadPool() as pool:
-        for stream, split in enumerate(IMAGES):
-            count, portraits = getattr(parameters, split), parameters.portraits // (1 + 3 * stream)
-            scenes, sky_scenes = empty_coco(CLASSES), empty_coco(SKY_METAINFO['classes'])
-            for name, drawn in draw(stream, count, lambda rng, i: draw_scene(rng, *sides[i % 3])):
-                add_scene(scenes, f'{name}.jpg', drawn)
-                yield f'{IMAGES[split]}/{name}.jpg', encoded(drawn.image)
-                yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', drawn.semantic)[1].tobytes()
-            for name, drawn in draw(4 + stream, count, lambda rng, i: draw_sky_scene(rng, *sides[i % 3])):
-                add_scene(sky_scenes, f'{name}.jpg', drawn)
-                yield f'sky/{split}/{name}.jpg', encoded(drawn.image)
-            for name, drawn in draw(2 + stream, portraits, lambda rng, i: draw_portrait(rng, side, i % len(CLASSES))):
-                yield f'{PORTRAITS[split]}/{CLASSES[int(name) % len(CLASSES)]}/{name}.jpg', encoded(drawn.image)
-            for path, coco in ((INSTANCES[split], scenes), (f'sky/{split}.json', sky_scenes)):
-                yield path, json.dumps(coco, separators=(',', ':')).encode()
+    for stream, split in enumerate(IMAGES):
+        scenes, sky_scenes = empty_coco(CLASSES), empty_coco(SKY_METAINFO['classes'])
+        for index in range(getattr(parameters, split)):
+            name, sides = f'{index:06d}', [(size, size), (size, short), (short, size)][index % 3]
+            scene = draw_scene(generator(stream, index), *sides)
+            add_scene(scenes, f'{name}.jpg', scene)
+            yield f'{IMAGES[split]}/{name}.jpg', encoded(scene.image)
+            yield f'{LABELS[split]}/{name}.png', cv2.imencode('.png', scene.semantic)[1].tobytes()
+            scene = draw_sky_scene(generator(4 + stream, index), *sides)
+            add_scene(sky_scenes, f'{name}.jpg', scene)
+            yield f'sky/{split}/{name}.jpg', encoded(scene.image)
+        for index in range(parameters.portraits // (1 + 3 * stream)):
+            label = index % len(CLASSES)
+            portrait = draw_portrait(generator(2 + stream, index), parameters.portrait_size, label)
+            yield f'{PORTRAITS[split]}/{CLASSES[label]}/{index:06d}.jpg', encoded(portrait.image)
+        for path, coco in ((INSTANCES[split], scenes), (f'sky/{split}.json', sky_scenes)):
+            yield path, json.dumps(coco, separators=(',', ':')).encode()
 
 
 def empty_coco(classes: Sequence[str]) -> dict[str, Any]:

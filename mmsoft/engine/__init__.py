@@ -1,17 +1,5 @@
-"""What training adds to mmengine's engine."""
+"""What training adds to mmengine's engine; importing it registers everything."""
 
-from .attention_share import AttentionShareHook
-from .checkpoints import FiniteTrainingHook, WholeCheckpointsHook, latest_checkpoint
-from .layer_decay import LayerDecayOptimWrapperConstructor
-from .loops import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
+from . import attention_share, checkpoints, layer_decay, loops
 
-__all__ = [
-    'AttentionShareHook',
-    'EpochBasedTrainLoop',
-    'FiniteTrainingHook',
-    'IterBasedTrainLoop',
-    'LayerDecayOptimWrapperConstructor',
-    'Runner',
-    'WholeCheckpointsHook',
-    'latest_checkpoint',
-]
+__all__ = ['attention_share', 'checkpoints', 'layer_decay', 'loops']

@@ -26,9 +26,7 @@ class WholeFiles(LocalBackend):
     """Local files that take their names once they are whole; outdated ones are removed after that.
 
     mmengine removes the oldest checkpoint before it writes the newest. If only one is kept, there is none in between.
-
-    Args:
-        outdated (list[str]): Files to remove then, of one hook of one run: mmengine makes a backend for each file.
+    It makes a backend for each file, so ``outdated``, the files to remove then, is a list of one hook of one run.
     """
 
     def __init__(self, outdated: list[str]) -> None:
@@ -100,8 +98,7 @@ class FiniteTrainingHook(Hook):
     ) -> None:
         """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
 
-        Raises:
-            UsageError: In all processes, if it is not finite in one; says which part of it, when and for which images.
+        Raises UsageError in all processes if it is not finite in one: which part of it, when and for which images.
         """
         losses = {name: torch.as_tensor(value) for name, value in (outputs or {}).items() if 'loss' in name}
         wrong_anywhere = torch.tensor(not losses.get('loss', torch.zeros(())).isfinite().all(), dtype=torch.int32)

@@ -7,7 +7,6 @@ computes reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The nu
 must stay. Gradients that are being accumulated over several iterations are not kept.
 """
 
-import logging
 import random
 from collections.abc import Iterator
 from itertools import chain, count, islice, repeat
@@ -88,12 +87,8 @@ class NumberedBatches:
 
     A key has the number of the iteration and the sample's place among those of all processes. It depends neither on the
     number of workers nor on that of processes. ``batches`` is the config of the batch sampler inside; at its end,
-    ``endless`` ones go on with the sampler's next epoch.
-
-    Attributes:
-        seed: First number of all keys.
-        first: Number of the first iteration.
-        trained: How many batches to leave out in front.
+    ``endless`` ones go on with the sampler's next epoch. Before they are asked for, ``seed``, the first number of all
+    keys, ``first``, the number of the first iteration, and ``trained``, how many batches to leave out, are set.
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
@@ -138,6 +133,8 @@ class _Resumable:
         self.batches: NumberedBatches = self.dataloader.batch_sampler
         self.batches.seed = self.batches.sampler.seed = seed[0]
         self.batches.first, self.batches.trained = self.iter, self.trained()
+        if self.endless:
+            self.dataloader_iterator = _Batches(self.dataloader, self.iter)
         return super().run()
 
     def run_iter(self, *args) -> None:
@@ -176,11 +173,6 @@ class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
 
     endless = True
 
-    def run(self) -> Any:
-        """Trains, from where the checkpoint ended if there is one."""
-        self.dataloader_iterator = _Batches(self.dataloader, self.iter)
-        return super().run()
-
     def trained(self) -> int:
         """Batches that are trained."""
         return self.iter
@@ -203,11 +195,6 @@ class _Batches:
         self.batches = islice(self.batches, number, None)
 
 
-def _is_short(record: logging.LogRecord) -> bool:
-    """Whether a record is none of the long ones of mmengine's runner; tables of scores are of other modules."""
-    return record.module != 'runner' or '\n' not in record.getMessage()
-
-
 @RUNNERS.register_module()
 class Runner(MMRunner):
     """mmengine's runner with the loops of this module for mmengine's, and with :class:`NamedSamples` in all loaders.
@@ -221,9 +208,8 @@ class Runner(MMRunner):
     def build_logger(self, *args, **kwargs) -> MMLogger:
         """See mmengine's runner."""
         logger = super().build_logger(*args, **kwargs)
-        for handler in logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_is_short)
+        console = logger.handlers[0]  # tables of scores are of other modules than the runner
+        console.addFilter(lambda record: record.module != 'runner' or '\n' not in record.getMessage())
         logger.info(f'Environment, config and order of hooks are in {logger.log_file}.')
         return logger
 

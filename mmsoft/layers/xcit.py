@@ -25,14 +25,8 @@ def image_extent(x: Tensor) -> Tensor:
 
     Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and hand the
     backbone nothing else. A row or column of padding is exactly zero in every channel, which no row of a normalised
-    photograph is.
-
-    Args:
-        x (Tensor): Images of shape (B, C, H, W).
-
-    Returns:
-        Tensor: Shape (B, 2) of int64: up to the last row and column that are not all zero. An image of zeros keeps
-        its full size.
+    photograph is. So images (B, C, H, W) give (B, 2) of int64: up to the last row and column that are not all zero. An
+    image of zeros keeps its full size.
     """
 
     def length(inside: Tensor) -> Tensor:

@@ -76,8 +76,8 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
 def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, ...]:
     """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan).
 
-    On its orthonormal basis Q attention is P Q f(T) c with T = Qᵀ A Q. Returns P (g, s, m), Q (g, m, r), T, c, and
-    row sums of A, row sums and diagonal of A² (g, m, 1). The symmetric A is multiplied from the left, which is faster.
+    On its orthonormal basis Q attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q
+    (g, m, r), T, c, row sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
     """
     m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)

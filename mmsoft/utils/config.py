@@ -12,7 +12,6 @@ from mmengine.config.utils import MODULE2PACKAGE
 from . import UsageError
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
-EVALUATORS = ('val_evaluator', 'test_evaluator')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Union
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
-"""Numbers of errors of a disk: full, beyond a quota or limit, read-only, forbidden."""
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""Numbers of errors of a disk: full, beyond a limit, read-only, forbidden, a file for a folder, a folder for a file."""
 
 
 @contextmanager
@@ -29,13 +29,8 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     """Opens a file that replaces ``path`` once it is complete; until then and after errors the old one stays.
 
     It is written under a hidden name of its own beside ``path``, so several processes may write the same file: the last
-    to finish wins. What killed processes have left of this file is removed.
-
-    Args:
-        path (str or Path): The file; its folder is made.
-
-    Raises:
-        OSError: If it cannot be written; ``filename`` is the path.
+    to finish wins. What killed processes have left of this file is removed. The folder is made. Raises OSError, with
+    the path as its ``filename``, if the file cannot be written.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -120,7 +121,7 @@ def test_results_are_those_of_the_model(name, trained, request, tmp_path):
         config, weights = trained(name)
         file = tmp_path / 'model.onnx'
         assert 'any size' in export(config, weights, str(file))
-    run, task = deployment.reader(file.read_bytes()), build_task(load_config(config), weights, 'cpu')
+    run, task = partial(deployment.run, file.read_bytes()), build_task(load_config(config), weights, 'cpu')
     model = task.inferencer.model
     for size in ((60, 84), (64, 48)):
         data = model.data_preprocessor(task.collate([task.prepare(image(*size))]), False)
@@ -172,7 +173,7 @@ def test_images_of_one_object_or_none():
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
     scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
     example = boxes, scores, labels
-    run = deployment.reader(deployment.to_onnx(Suppress(), example, (), ''))
+    run = partial(deployment.run, deployment.to_onnx(Suppress(), example, (), {}))
     for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
         for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
             assert torch.equal(got, torch.cat([given[want], given.new_zeros(3 - len(want), *given.shape[1:])]))
@@ -224,6 +225,14 @@ def test_wrong_input_is_one_sentence(options, message, trained, tmp_path, monkey
     with pytest.raises(UsageError, match=message):
         export(**dict(dict(config=config, checkpoint=weights, out='model.onnx'), **options))
     assert Path('there.onnx').read_text() == 'mine' and list(tmp_path.iterdir()) == [tmp_path / 'there.onnx']
+
+
+def test_a_file_that_gives_other_results_is_not_kept(trained, tmp_path, monkeypatch):
+    config, weights = trained('soft_tiny_in1k')
+    monkeypatch.setattr(deployment, 'is_same', lambda got, want: False)
+    with pytest.raises(UsageError, match='at 33x66 the file gives other results, and is not kept'):
+        export(config, weights, str(tmp_path / 'model.onnx'))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_tool(trained, tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Every body and neck out of Python: ONNX, torch.export and torch.compile, at sizes other than the recorded one."""
 
 import json
+from functools import partial
 
 import numpy as np
 import onnx
@@ -79,12 +80,17 @@ def check(model, run, sizes):
 
 @pytest.mark.xfail(not RECORDS, raises=UsageError, strict=True, reason='ONNX of torch 2.0 has no unflatten')
 @every_body
-def test_onnx_at_any_size(name, tmp_path):
-    model, path = body(name), tmp_path / 'body.onnx'
-    deployment.write(model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), dict(any='thing'), path)
-    run = deployment.reader(path.read_bytes())
-    assert json.loads(onnx.load(str(path)).metadata_props[0].value) == dict(any='thing')
-    check(model, run, [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32)])
+def test_onnx_at_any_size(name):
+    model, example = body(name), (torch.rand(2, 3, 64, 96),)
+    with torch.no_grad():
+        contents = deployment.to_onnx(model, example, (0, 2, 3), dict(any='thing'))
+        deployment.check(contents, model, example, varied=True)
+    assert json.loads(onnx.load_model_from_string(contents).metadata_props[0].value) == dict(any='thing')
+    check(
+        model,
+        partial(deployment.run, contents),
+        [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32)],
+    )
 
 
 def short(name):
@@ -119,7 +125,7 @@ def test_torch_export_at_any_size(name, divisor, tmp_path):
         run(torch.rand(1, 3, 16, 16))
 
 
-def test_what_is_exported_wrongly_is_refused(tmp_path):
+def test_what_is_exported_wrongly_is_refused():
     calls = []
 
     class Changing(Flat):
@@ -127,10 +133,10 @@ def test_what_is_exported_wrongly_is_refused(tmp_path):
             calls.append(images)
             return (images * len(calls),)
 
-    model, path = Changing(nn.Identity()), tmp_path / 'body.onnx'
+    model, example = Changing(nn.Identity()), (torch.rand(2, 3, 64, 96),)
+    contents = deployment.to_onnx(model, example, (0, 2, 3), {})
     with pytest.raises(UsageError, match='the file gives other results, and is not kept'):
-        deployment.write(model, (torch.rand(2, 3, 64, 96),), (0, 2, 3), {}, path)
-    assert not path.exists()
+        deployment.check(contents, model, example, varied=True)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmsoft import SOFT, RescalePyramid, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.attention import Attention, Site, build_attention
-from mmsoft.layers import PatchConv
+from mmsoft.layers.embed import PatchConv
 from mmsoft.necks.rescale_pyramid import Enlarge
 from mmsoft.registry import MODELS
 

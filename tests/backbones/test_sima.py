@@ -16,8 +16,7 @@ from torch.testing import assert_close
 
 from mmsoft.attention import SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import to_mmsoft
-from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT
+from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT, to_mmsoft
 
 DATA = Path(__file__).parents[1] / 'data'
 FAMILIES = {SimAXCiT: SIMA_XCIT, SimADeiT: SIMA_DEIT, SimACvT: SIMA_CVT}
@@ -341,6 +340,11 @@ def test_errors(backbone, kwargs, message):
 def test_class_tokens_that_do_not_exist(backbone):
     with pytest.raises(ValueError, match='needs the last output, 2'):
         small(backbone, out_indices=(0, 1), with_cls_token=True)
+
+
+def test_cvt_needs_three_stages():
+    with pytest.raises(ValueError, match='each of three stages in .*depths'):
+        SimACvT(dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2, 1]))
 
 
 def test_numbers_for_names():

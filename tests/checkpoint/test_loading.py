@@ -16,8 +16,10 @@ from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_fr
 from published import published_state_dict, to_published, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import CheckpointError, check_model, load_pretrained, read_checkpoint, to_mmsoft
-from mmsoft.layers import resize_pos_embed
+from mmsoft.checkpoint import CheckpointError, load_pretrained, read_checkpoint
+from mmsoft.checkpoint.load import check_model
+from mmsoft.checkpoint.names import to_mmsoft
+from mmsoft.layers.maps import resize_pos_embed
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
 FOUR_STAGES = dict(embed_dims=[32, 32, 32, 64], num_heads=[1, 1, 1, 2], depths=[1, 1, 1, 1])
@@ -453,9 +455,10 @@ def test_the_loader_of_mmengine_keeps_its_device(tmp_path):
 
 
 def test_safe_loading_can_be_turned_off():
-    from mmsoft.checkpoint.safe_loading import load_safely, use_safe_loading
+    from mmsoft.checkpoint.safe_loading import load_from_weights_only, use_safe_loading
 
-    for on, loaders in ((True, [load_safely] * 3), (False, [load_from_local, load_from_http, load_from_http])):
+    own = [load_from_local, load_from_http, load_from_http]
+    for on, loaders in ((True, [load_from_weights_only] * 3), (False, own)):
         use_safe_loading(on)
         found = [CheckpointLoader._get_checkpoint_loader(path) for path in ('a.pth', 'http://a', 'https://a')]
         assert found == loaders
@@ -473,7 +476,7 @@ def test_importing_changes_no_loader():
         assert before == [load_from_local, load_from_http, load_from_http], before
         from mmengine.utils import import_modules_from_strings
         safe = import_modules_from_strings(['mmsoft.checkpoint.safe_loading'])[0]
-        assert schemes() == [safe.load_safely] * 3
+        assert schemes() == [safe.load_from_weights_only] * 3
         safe.use_safe_loading(False)
         assert schemes() == before"""
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)

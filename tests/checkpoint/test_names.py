@@ -5,7 +5,8 @@ import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from published import NETWORKS, published_state_dict, to_published
 
-from mmsoft.checkpoint import FAMILIES, CheckpointError, to_mmsoft
+from mmsoft.checkpoint import CheckpointError
+from mmsoft.checkpoint.names import FAMILIES, to_mmsoft
 
 EACH = pytest.mark.parametrize('name', NETWORKS)
 

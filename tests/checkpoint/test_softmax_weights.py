@@ -172,6 +172,9 @@ def test_checkpoints_note_their_attention(tmp_path, kind, recwarn):
         load_pretrained(norm.backbone, str(path))
     with pytest.warns(UserWarning, match=told):
         load_state_dict(norm, saved, strict=True)
+    torch.save(nn.ModuleDict(dict(module=nn.ModuleDict(dict(teacher=soft)))).state_dict(), path)
+    with pytest.warns(UserWarning, match=told):
+        load_pretrained(norm.backbone, str(path), prefix='teacher.backbone')
 
 
 @pytest.mark.parametrize(

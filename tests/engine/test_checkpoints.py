@@ -12,8 +12,8 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import Runner
 from toy import config
 
-from mmsoft.engine import WholeCheckpointsHook, checkpoints, latest_checkpoint
-from mmsoft.engine.checkpoints import BACKEND
+from mmsoft.engine import checkpoints
+from mmsoft.engine.checkpoints import BACKEND, WholeCheckpointsHook, latest_checkpoint
 
 
 def save(path, **more):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmsoft.engine import FiniteTrainingHook
+from mmsoft.engine.checkpoints import FiniteTrainingHook
 from mmsoft.utils import UsageError
 
 RUNNER = SimpleNamespace(iter=41)

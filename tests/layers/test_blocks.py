@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from mmsoft.attention import Site, SoftmaxAttention
-from mmsoft.layers import FFN, PostNormBlock, PreNormBlock, XCiTBlock, blocks, to_map, to_tokens
+from mmsoft.layers import blocks
+from mmsoft.layers.blocks import FFN, PostNormBlock, PreNormBlock
+from mmsoft.layers.maps import to_map, to_tokens
+from mmsoft.layers.xcit import XCiTBlock
 
 
 def attention():

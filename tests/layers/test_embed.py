@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from mmsoft.backbones import SOFT
-from mmsoft.layers import PatchEmbed
+from mmsoft.layers.embed import PatchEmbed
 
 ARCH = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1] * 4)
 

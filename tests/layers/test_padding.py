@@ -2,7 +2,8 @@
 
 import torch
 
-from mmsoft.layers import extent_mask, image_extent, pad_to_multiple
+from mmsoft.layers.maps import pad_to_multiple
+from mmsoft.layers.xcit import extent_mask, image_extent
 
 
 def test_extent_of_padded_images():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmsoft.layers import resize_pos_embed
+from mmsoft.layers.maps import resize_pos_embed
 
 
 @pytest.mark.parametrize('extra', [0, 1, 2])

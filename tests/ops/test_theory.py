@@ -5,7 +5,7 @@ import torch
 from oracles import tokens
 
 from mmsoft.attention import SimAAttention, Site
-from mmsoft.layers import PreNormBlock
+from mmsoft.layers.blocks import PreNormBlock
 from mmsoft.ops import gaussian_kernel, gaussian_product, l1_attention, newton_inverse
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 

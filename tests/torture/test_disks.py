@@ -152,7 +152,7 @@ def test_full_while_predicting(trial, task, disk, trained):
 def test_read_only(trial, disk):
     """A work directory that cannot be written to."""
     disk.mount('-o', 'remount,ro')
-    with pytest.raises(UsageError, match='Read-only file system'):
+    with pytest.raises(OSError, match='Read-only file system'):  # of which the command line tells
         train(disk.path / 'run')
 
 
