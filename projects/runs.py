@@ -2,16 +2,14 @@
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Callable, NamedTuple, Optional
 
+from benchmarks.common import fill_page
 from mmsoft.apis.cli import command_line
 from mmsoft.utils.files import atomic_write
-
-PLACE = re.compile(r'(<!-- results -->\n).*?(<!-- end -->)', re.S)
 
 
 class Data(NamedTuple):
@@ -86,8 +84,7 @@ def command(
 def publish(folder: Path, scores: dict[str, list], text: str) -> None:
     """Writes results.json, and the table between ``<!-- results -->`` and ``<!-- end -->`` of README.md."""
     write(folder / 'results.json', scores)
-    page = folder / 'README.md'
-    page.write_text(PLACE.sub(lambda found: f'{found[1]}{text}\n{found[2]}', page.read_text()))
+    fill_page(folder / 'README.md', results=lambda _: text)
 
 
 def kept(file: Path, compute: Callable[[], Any]) -> Any:

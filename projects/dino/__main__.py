@@ -10,7 +10,7 @@ from typing import Any
 from tabulate import tabulate
 
 from mmsoft.apis import test, train
-from mmsoft.engine import latest_checkpoint
+from mmsoft.engine.checkpoints import latest_checkpoint
 
 from ..runs import Data, command, kept, spread
 from .digits import FILE, make_data
@@ -48,7 +48,7 @@ def _score(method: str, name: str, folder: Path, options: dict[str, Any], key: s
 
     def compute() -> float:
         train(config, str(folder), resume='auto', cfg_options=options)
-        return test(config, str(latest_checkpoint(folder)), str(folder), cfg_options=options)[key]
+        return round(test(config, str(latest_checkpoint(folder)), str(folder), cfg_options=options)[key], 2)
 
     return kept(folder / 'score.json', compute)
 

@@ -25,6 +25,7 @@ ATTENTIONS = dict(
     efficient=dict(type='EfficientAttention'),
     cosformer=dict(type='CosFormerAttention'),
     cosformer_cosine=dict(type='CosFormerAttention', reweight=True),
+    soft_convolution=dict(type='WithoutAttention'),
     none=dict(type='NoAttention'),
 )
 # Of 2110.11945, Table 6, on lists of 501 to 1,999 symbols.
@@ -48,7 +49,7 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> float:
 def table(scores: dict[str, list[float]]) -> str:
     """Means and, of several seeds, standard deviations, as a Markdown table."""
     rows = [[f'`{name}`', len(each), spread(each, 1), PUBLISHED.get(name, '–')] for name, each in scores.items()]
-    headers = ['attention', 'seeds', 'lists of 7 to 17', 'published, 501 to 1,999']
+    headers = ['attention', 'seeds', 'lists of 7 to 19', 'published, 501 to 1,999']
     return tabulate(rows, headers, tablefmt='github', disable_numparse=True)
 
 

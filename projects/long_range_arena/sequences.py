@@ -65,11 +65,8 @@ class Sequences(BaseDataset):
                 )
         barrier()
         kept = np.load(self.path)
-        pieces, labels, lengths = (
-            np.split(kept['tokens'], kept['lengths'].cumsum()[:-1]),
-            kept['labels'],
-            kept['lengths'],
-        )
+        lengths, labels = kept['lengths'], kept['labels']
+        pieces = np.split(kept['tokens'], lengths.cumsum()[:-1])
         if not self.together:
             return [dict(tokens=tokens, gt_label=int(label)) for tokens, label in zip(pieces, labels)]
         equal = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]

@@ -12,7 +12,7 @@ from typing import Optional
 from tabulate import tabulate
 
 from mmsoft.apis import test, train
-from mmsoft.engine import latest_checkpoint
+from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils.config import load_config
 
 from ..runs import Data, command, kept, spread

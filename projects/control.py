@@ -2,11 +2,12 @@
 
 from typing import Any, Optional
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmsoft.attention import SOFTAttention
-from mmsoft.layers import to_map, to_tokens
+from mmsoft.layers.maps import to_map, to_tokens
 from mmsoft.registry import MODELS
 
 
@@ -16,10 +17,12 @@ class WithoutAttention(SOFTAttention):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        del self.query, self.bottleneck
+        del self.query
+        self.bottleneck = nn.Identity()  # never called; what measures attention looks for it
 
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`SOFTAttention`."""
         v = to_map(self.value(x), hw)
         filters = self.conv.weight.repeat_interleave(v.size(1) // self.num_heads, 0)
-        return self.proj(to_tokens(F.conv2d(v, filters, padding=self.conv.padding, groups=v.size(1))))
+        local = to_tokens(F.conv2d(v, filters, padding=self.conv.padding, groups=v.size(1)))
+        return self.proj(self.attended(torch.zeros_like(local)) + local)
