@@ -1,5 +1,6 @@
 """What measurements share: what identifies one, its table as CSV and as Markdown, and the marked places of pages."""
 
+import functools
 import hashlib
 import platform
 import re
@@ -17,7 +18,7 @@ from tabulate import tabulate
 from mmsoft.utils.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = re.compile(r'(<!-- (benchmark|evidence|compared) ([\w= ]+) -->\n).*?(<!-- end -->)', re.S)
+MARKED = re.compile(r'(<!-- (benchmark|evidence|compared|results) ?([\w= ]*) -->\n).*?(<!-- end -->)', re.S)
 
 
 def code_version() -> tuple[str, str]:
@@ -28,6 +29,7 @@ def code_version() -> tuple[str, str]:
     return digest.hexdigest()[:10], commit()
 
 
+@functools.cache  # what is published changes files, too
 def commit() -> str:
     """The commit that is checked out, ``+`` behind it if files are changed, or ``'unknown'``."""
     command = ['git', 'describe', '--always', '--abbrev=10', '--dirty=+', '--exclude=*']
@@ -76,10 +78,15 @@ def spread(values: Iterable[Optional[float]], digits: int = 3, unit: float = 1.0
 
 
 def fill_page(page: Path, **makers: Callable[[str], Optional[str]]) -> None:
-    """Writes text into a page between the lines ``<!-- KIND WORDS -->`` and ``<!-- end -->``.
+    """Fills the marked places of a file, see :func:`filled`."""
+    page.write_text(filled(page.read_text(), **makers))
+
+
+def filled(page: str, **makers: Callable[[str], Optional[str]]) -> str:
+    """A page with other text between its lines ``<!-- KIND WORDS -->`` and ``<!-- end -->``.
 
     Args:
-        page (Path): Markdown.
+        page (str): Markdown.
         **makers (Callable): For each kind of place to fill, the text for its words; None leaves the place alone.
     """
 
@@ -87,8 +94,4 @@ def fill_page(page: Path, **makers: Callable[[str], Optional[str]]) -> None:
         text = makers[found[2]](found[3]) if found[2] in makers else None
         return found[0] if text is None else f'{found[1]}{text}\n{found[4]}'
 
-    before = page.read_text()
-    after = MARKED.sub(fill, before)
-    if after != before:
-        page.write_text(after)
-        print(f'{page} is written.')
+    return MARKED.sub(fill, page)

@@ -1,5 +1,6 @@
 """The backbones that are measured side by side."""
 
+from functools import partial
 from typing import NamedTuple, Optional
 
 from mmcv.cnn import fuse_conv_bn
@@ -20,19 +21,15 @@ class PublishedSOFTAttention(SOFTAttention):
 
     def __init__(self, site: Site, closed_gradient: bool = False) -> None:
         super().__init__(site, norm=False)
-        self.product = _attend_closed if closed_gradient else _attend
+        self.product = partial(_attend, closed_gradient)
 
 
-def _attend(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
+def _attend(closed_gradient: bool, q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
     """(B, h, n, d), (B, h, m, d) and (B, h, n, c) to (B, h, n, c)."""
     p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
-    return p.transpose(-2, -1) @ newton_inverse(a, soft_alpha(a, RIDGE), iterations) @ (p @ v)
-
-
-def _attend_closed(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
-    """The same with the closed-form gradient of the inverse."""
-    p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
-    return p.transpose(-2, -1) @ inverse_product(a, p @ v, soft_alpha(a.detach(), RIDGE), iterations)
+    if closed_gradient:
+        return p.mT @ inverse_product(a, p @ v, soft_alpha(a.detach(), RIDGE), iterations)
+    return p.mT @ newton_inverse(a, soft_alpha(a, RIDGE), iterations) @ (p @ v)
 
 
 class UnfusedAttention(MultiheadAttention):
@@ -57,25 +54,40 @@ class Contender(NamedTuple):
     rival: Optional[str] = None
 
 
-def _soft(label: str, arch, rival: str, **attention) -> Contender:
+def _soft(label: str, arch, rival: Optional[str] = None, **attention) -> Contender:
     attention = dict(dict(type='SOFTAttention'), **attention)
     return Contender(label, dict(type='mmsoft.SOFT', arch=arch, attention=attention), rival)
 
 
-def _limited(size: str, limit: int) -> Contender:
-    return _soft(f'SOFT-Norm-{size.title()}, at most {limit}', size, f'pvt_{size}', bottleneck_limit=limit)
-
-
 _NANO = dict(embed_dims=[32, 96, 160, 256], num_heads=[1, 3, 5, 8], depths=[1, 2, 2, 1])
-
+# Of the papers' ablations, all in SOFT-Tiny.
+ABLATIONS: dict[str, Contender] = dict(
+    tiny_softmax=_soft('Transformer', 'tiny', type='SoftmaxAttention'),
+    tiny_linformer=_soft('Linformer', 'tiny', type='LinformerAttention'),
+    tiny_performer=_soft('Performer', 'tiny', type='PerformerAttention'),
+    tiny_nystromformer=_soft('Nyströmformer', 'tiny', type='NystromformerAttention'),
+    tiny_soft=_soft('SOFT', 'tiny', norm=False),
+    tiny_autograd=_soft('SOFT as published, autograd through 20 steps', 'tiny', type=PublishedSOFTAttention),
+    tiny_closed=_soft(
+        'SOFT as published, closed-form gradient', 'tiny', type=PublishedSOFTAttention, closed_gradient=True
+    ),
+    **{
+        f'tiny_bottleneck_{side**2}': _soft(f'SOFT-Norm, {side}×{side} tokens', 'tiny', bottleneck_size=side)
+        for side in (6, 7, 8, 9)
+    },
+)
 CONTENDERS: dict[str, Contender] = dict(
     soft_tiny=_soft('SOFT-Tiny', 'tiny', 'pvt_tiny', norm=False),
     soft_norm_tiny=_soft('SOFT-Norm-Tiny', 'tiny', 'pvt_tiny'),
     soft_small=_soft('SOFT-Small', 'small', 'pvt_small', norm=False),
     soft_norm_small=_soft('SOFT-Norm-Small', 'small', 'pvt_small'),
-    soft_norm_small_7x7=_soft('SOFT-Norm-Small, 7×7', 'small', 'pvt_small', bottleneck_size=7),
-    **{f'soft_norm_{size}_{limit}': _limited(size, limit) for size in ('tiny', 'small') for limit in (400, 100)},
-    soft_small_published=_soft('SOFT-Small as published', 'small', 'pvt_small', type=PublishedSOFTAttention),
+    **{
+        f'soft_norm_{size}_{limit}': _soft(
+            f'SOFT-Norm-{size.title()}, at most {limit}', size, f'pvt_{size}', bottleneck_limit=limit
+        )
+        for size in ('tiny', 'small')
+        for limit in (400, 100)
+    },
     soft_norm_nano=_soft('SOFT-Norm-Nano', _NANO, 'pvt_tiny'),
     sima_xcit_small=Contender(
         'SimA-XCiT-S12/16', dict(type='mmsoft.SimAXCiT', arch='small-12-p16', out_type='cls_token'), 'xcit_small'
@@ -87,26 +99,7 @@ CONTENDERS: dict[str, Contender] = dict(
     pvt_small=Contender('PVT-Small', dict(type='mmdet.PyramidVisionTransformer', num_layers=[3, 4, 6, 3])),
     swin_tiny=Contender('Swin-T', dict(type='mmdet.SwinTransformer')),
     resnet50=Contender('ResNet-50', dict(type='mmdet.ResNet', depth=50)),
-)
-# Of the papers' ablations: names in tables, and the attention of SOFT-Tiny.
-ABLATIONS: dict[str, tuple[str, dict]] = dict(
-    softmax=('Transformer', dict(type='SoftmaxAttention')),
-    linformer=('Linformer', dict(type='LinformerAttention')),
-    performer=('Performer', dict(type='PerformerAttention')),
-    nystromformer=('Nyströmformer', dict(type='NystromformerAttention')),
-    soft=('SOFT', dict(type='SOFTAttention', norm=False)),
-    autograd=('SOFT as published, autograd through 20 steps', dict(type=PublishedSOFTAttention)),
-    closed=('SOFT as published, closed-form gradient', dict(type=PublishedSOFTAttention, closed_gradient=True)),
-    **{
-        f'bottleneck_{side**2}': (f'SOFT-Norm, {side}×{side} tokens', dict(type='SOFTAttention', bottleneck_size=side))
-        for side in (6, 7, 8, 9)
-    },
-)
-CONTENDERS.update(
-    {
-        f'tiny_{name}': Contender(label, dict(type='mmsoft.SOFT', arch='tiny', attention=attention))
-        for name, (label, attention) in ABLATIONS.items()
-    }
+    **ABLATIONS,
 )
 
 
@@ -126,11 +119,10 @@ def contender(name: str) -> Contender:
     if not all('=' in option for option in options):
         raise UsageError(f'{name} has an option that is not KEY=VALUE, as in {key}:attention.bottleneck_size=7.')
     found = CONTENDERS[key]
+    cfg = Config(found.backbone)
     for path, value in (option.split('=', 1) for option in options):
-        cfg = Config(dict(backbone=found.backbone))
-        cfg.merge_from_dict({f'backbone.{path}': DictAction._parse_iterable(value)})
-        label = f'{found.label}, {path.rpartition(".")[2]}={value}'
-        found = found._replace(label=label, backbone=cfg.backbone.to_dict())
+        cfg.merge_from_dict({path: DictAction._parse_iterable(value)})
+        found = found._replace(label=f'{found.label}, {path.rpartition(".")[2]}={value}', backbone=cfg.to_dict())
     return found
 
 

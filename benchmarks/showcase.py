@@ -26,7 +26,7 @@ from torchvision.ops import box_iou
 from mmsoft.apis import test, train
 from mmsoft.apis.cli import command_line
 from mmsoft.apis.tasks import build_task
-from mmsoft.engine import latest_checkpoint
+from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils.config import load_config
 from mmsoft.utils.files import atomic_write
 

@@ -1,34 +1,55 @@
-"""Measures contenders, each in a process of its own; the environment chooses the allocator of all.
+"""Measures contenders, each in a process of its own, forked by a worker of their allocator.
 
-    echo '{"cases": [["resnet50", 64, 64, false]], "settings": ["cpu"], "with_memory": true}' \\
-        | python -m benchmarks.worker
+    echo '{"cases": [["resnet50", 64, 64, false]], "with_memory": true}' | python -m benchmarks.worker
 
 prints for each line that it reads a JSON line for each case, the exit status of its process, and ``null``. What cannot
 be measured, for lack of memory as an example, is a ``note``.
 """
 
 import ctypes
+import functools
+import itertools
 import json
+import os
 import re
+import subprocess
 import sys
 import timeit
+from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, Callable, NamedTuple
 
 import torch
 from mmengine.registry import MODELS
 from torch import Tensor
 from torch.utils.benchmark.utils.timer import timer
 
+from .common import ROOT
 from .contenders import build_contender, fold_norms
 
 LONG = 0.3  # seconds that the runs of one measurement take together, at least
+KEPT = str(2**32 - 1)
+# glibc gives large blocks back to the system at once; each new one then costs page faults. Many deployments run with
+# an allocator that keeps them, such as jemalloc or tcmalloc; these settings make glibc keep them, too.
+ALLOCATORS: dict[str, dict[str, str]] = {
+    'glibc': {},
+    'keeps pages': dict(
+        MALLOC_MMAP_MAX_='0', MALLOC_MMAP_THRESHOLD_=KEPT, MALLOC_TRIM_THRESHOLD_=KEPT, MALLOC_TOP_PAD_='500000000'
+    ),
+}
 
 
-class Settings(NamedTuple):
-    """How to measure: device, arithmetic (float32, tf32, bfloat16, float16), and so on."""
+class Case(NamedTuple):
+    """What to measure and how: a contender, rows and columns of the image, whether to run backward as well, and so on.
 
+    ``dtype`` is the arithmetic: float32, tf32, bfloat16 or float16.
+    """
+
+    model: str
+    height: int
+    width: int
+    backward: bool
     device: str = 'cpu'
     dtype: str = 'float32'
     compile: bool = False
@@ -36,38 +57,28 @@ class Settings(NamedTuple):
     batch: int = 1
 
 
-class Case(NamedTuple):
-    """What to measure: contender, size of the image, and whether to run backward as well."""
-
-    model: str
-    height: int
-    width: int
-    backward: bool
-
-
-def measure(case: Case, settings: Settings, with_memory: bool) -> dict:
-    """Runs a case: ``seconds`` of one run, and peak ``memory`` in bytes above weights and image, or None."""
+def measure(case: Case, with_memory: bool) -> dict:
+    """Runs a case: ``seconds`` of one run, and its peak ``memory`` or None, see :func:`with_peak`."""
     torch.manual_seed(0)
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(case.threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.dtype == 'tf32'
+    half = getattr(torch, case.dtype) if case.dtype in ('bfloat16', 'float16') else None
     network = build_contender(case.model)
     network.train(case.backward)  # which returns nothing in some libraries
-    network = (network if case.backward else fold_norms(network)).to(settings.device)
-    forward = torch.compile(network) if settings.compile else network
+    network = (network if case.backward else fold_norms(network)).to(case.device)
+    forward = torch.compile(network) if case.compile else network
 
     def step(image: Tensor) -> None:
-        with torch.set_grad_enabled(case.backward), set_precision(settings.device, settings.dtype):
+        with torch.set_grad_enabled(case.backward), torch.autocast(case.device, half, enabled=half is not None):
             outs = forward(image)
         if case.backward:
             sum(out.float().mean() for out in outs).backward()
         network.zero_grad(set_to_none=True)
 
-    step(torch.zeros(settings.batch, 3, 64, 64, device=settings.device))
-    image = torch.randn(settings.batch, 3, case.height, case.width, device=settings.device)
-    memory = None
-    if with_memory:  # in a run of its own: to measure it, all free pages are given back
-        before = reset_peak(settings.device)
-        step(image)
-        memory = None if before is None else peak(settings.device) - before
+    step(torch.zeros(case.batch, 3, 64, 64, device=case.device))
+    image = torch.randn(case.batch, 3, case.height, case.width, device=case.device)
+    # The peak is that of a run of its own: to measure it, all free pages are given back.
+    memory = with_peak(lambda: step(image), case.device)[1] if with_memory else None
     seconds = timeit.timeit(lambda: step(image), timer=timer, number=1)
     more = int(LONG / seconds)
     if more > 1:
@@ -75,32 +86,46 @@ def measure(case: Case, settings: Settings, with_memory: bool) -> dict:
     return dict(seconds=seconds, memory=memory)
 
 
-def set_precision(device: str, dtype: str) -> torch.autocast:
-    """Arithmetic by its name: float32, tf32, or autocast to bfloat16 or float16 in the context that is returned."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = dtype == 'tf32'
-    half = getattr(torch, dtype) if dtype in ('bfloat16', 'float16') else None
-    return torch.autocast(device, half, enabled=half is not None)
-
-
-def reset_peak(device: str) -> Optional[int]:
-    """Resident bytes, which become the peak so far; None where they cannot be measured."""
+def with_peak(run: Callable[[], Any], device: str = 'cpu') -> tuple[Any, float]:
+    """What a call returns, and the most bytes that it has above those before it; NaN where they cannot be measured."""
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated()
+        before = torch.cuda.memory_allocated()
+        return run(), torch.cuda.max_memory_allocated() - before
     try:
         ctypes.CDLL('libc.so.6').malloc_trim(0)
         Path('/proc/self/clear_refs').write_text('5')
-        return _status('VmRSS')
     except OSError:
-        return None
-
-
-def peak(device: str) -> int:
-    return torch.cuda.max_memory_allocated() if device != 'cpu' else _status('VmHWM')
+        return run(), float('nan')
+    before = _status('VmRSS')
+    return run(), _status('VmHWM') - before
 
 
 def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
+
+
+def measure_all(cases: Sequence[Case], allocator: str, with_memory: bool) -> list[dict]:
+    """``seconds``, ``memory`` and ``note`` of each case of one contender.
+
+    If it ends for lack of memory, the benchmark goes on; an error of the code ends it.
+    """
+    worker = start_worker(allocator)
+    print(json.dumps(dict(cases=cases, with_memory=with_memory)), file=worker.stdin, flush=True)
+    *results, code = itertools.takewhile(lambda one: one is not None, map(json.loads, worker.stdout))
+    if code > 0:
+        raise RuntimeError(f'the worker of {cases[0].model} failed; its trace is above')
+    results += [dict(note='ended by the system, which may be out of memory')] * (len(cases) - len(results))
+    return [dict(dict(seconds=float('nan'), memory=None, note=''), **result) for result in results]
+
+
+@functools.cache
+def start_worker(allocator: str) -> subprocess.Popen:
+    """A process that has imported everything, and measures each contender in a child of its own."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith('MALLOC_')}
+    env.update(ALLOCATORS[allocator], PYTHONPATH=os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')]))
+    command = [sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker']
+    return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def answer(task: dict) -> None:
@@ -108,7 +133,7 @@ def answer(task: dict) -> None:
     sys.stdout = sys.stderr  # so that nothing else is printed between the answers
     for case in task['cases']:
         try:
-            result = measure(Case(*case), Settings(*task['settings']), task['with_memory'])
+            result = measure(Case(*case), task['with_memory'])
         except (RuntimeError, MemoryError) as error:
             result = dict(note=f'{type(error).__name__}: {error}'.splitlines()[0])
         print(json.dumps(result), file=sys.__stdout__, flush=True)
@@ -118,7 +143,7 @@ if __name__ == '__main__':
     MODELS.get('mmpretrain.XCiT'), MODELS.get('mmdet.ResNet')  # imports both libraries, once for all
     for line in sys.stdin:
         task = json.loads(line)
-        how = 'fork' if task['settings'][:1] == ['cpu'] else 'spawn'  # CUDA does not survive a fork
+        how = 'fork' if Case(*task['cases'][0]).device == 'cpu' else 'spawn'  # CUDA does not survive a fork
         child = get_context(how).Process(target=answer, args=(task,))
         child.start()
         child.join()

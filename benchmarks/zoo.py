@@ -30,6 +30,7 @@ SCORES = (  # of a task, whose configs all have the first one
     ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L', 'mask AP', 'mask AP50', 'mask AP75'),
     ('mIoU',),
 )
+HEADER = ('config', 'parameters, M', 'paper', 'input', 'GFLOPs', 'paper')
 
 
 class Size(NamedTuple):
@@ -55,6 +56,8 @@ def measure(cfg: Config, shape: Optional[tuple[int, int]] = None, flops: bool = 
     """Counts a config's model, for images of ``shape`` (H, W) or of the size that papers count at."""
     init_default_scope(cfg.default_scope)
     model = revert_sync_batchnorm(MODELS.build(without_pretrained(cfg).model))
+    torch.manual_seed(0)  # weights and image decide how many proposals there are
+    model.init_weights()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if not flops:
         return Size(parameters)
@@ -86,43 +89,43 @@ class _Tensors(nn.Module):
 
 def score_tables(published: dict[str, dict]) -> str:
     """One Markdown table for each task, of all models that the papers give a score, see :func:`published_models`."""
-    tables = []
-    for names in SCORES:
-        rows = [
-            (name, *(model['Scores'].get(score, '–') for score in names), model['Printed In'])
-            for name, model in sorted(published.items())
-            if names[0] in model['Scores']
-        ]
-        if rows:
-            tables.append(markdown(rows, ('config', *names, 'printed in')))
-    return '\n\n'.join(tables)
+    models = {
+        name: {**model['Scores'], 'printed in': model['Printed In']}
+        for name, model in sorted(published.items())
+        if model['Scores']
+    }
+    scores = pd.DataFrame.from_dict(models, orient='index', dtype=object)
+    tables = (scores.reindex(columns=[*names, 'printed in']).dropna(subset=names[0]).fillna('–') for names in SCORES)
+    return '\n\n'.join(markdown(table.itertuples(), ('config', *table)) for table in tables if len(table))
 
 
-def size_rows(docs: Path, published: dict[str, dict]) -> dict[str, tuple[str, ...]]:
-    """By config, as printed: parameters in millions, the paper's, the input, GFLOPs, the paper's.
+def load_sizes(docs: Path) -> pd.DataFrame:
+    """What was counted: ``config``, ``parameters`` in millions, ``input`` and giga ``flops``, as printed."""
+    return pd.read_csv(docs / 'data/zoo.csv', dtype=str)
 
-    Counted ones are in ``docs/data/zoo.csv``, the papers' in the metafiles.
-    """
+
+def size_rows(sizes: pd.DataFrame, published: dict[str, dict]) -> dict[str, tuple[str, ...]]:
+    """By config: parameters, the paper's, the input, FLOPs, the paper's, and whatever columns are left."""
     rows = {}
-    for size in pd.read_csv(docs / 'data/zoo.csv', dtype=str).itertuples():
-        parameters, flops = (published.get(size.config, {}).get(key) for key in ('Parameters', 'FLOPs'))
-        rows[size.config] = size.parameters, _number(parameters, 1e6), size.input, size.flops, _number(flops, 1e9)
+    for config, parameters, of, flops, *more in sizes.itertuples(index=False):
+        papers = published.get(config, {})
+        millions, giga = _number(papers.get('Parameters'), 1e6), _number(papers.get('FLOPs'), 1e9)
+        rows[config] = (parameters, millions, of, flops, giga, *more)
     return rows
 
 
 def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
     """The tables of ``docs/zoo.md``, by the names of their places."""
-    rows = [(f'[{name}](../configs/{name}.py)', *row) for name, row in size_rows(docs, published).items()]
-    header = ('config', 'parameters, M', 'paper', 'input', 'GFLOPs', 'paper')
-    return dict(zoo_sizes=markdown(rows, header), zoo_scores=score_tables(published))
+    rows = size_rows(load_sizes(docs), published).items()
+    linked = markdown([(f'[{name}](../configs/{name}.py)', *row) for name, row in rows], HEADER)
+    return dict(zoo_sizes=linked, zoo_scores=score_tables(published))
 
 
-def publish(docs: Path, rows: Sequence[tuple[str, str, str, str]], published: dict[str, dict]) -> None:
-    """Keeps counted rows of ``docs/data/zoo.csv``, and writes the tables of ``docs/zoo.md``."""
-    file = docs / 'data/zoo.csv'
-    kept = pd.read_csv(file, dtype=str)
-    counted = pd.DataFrame(rows, columns=kept.columns)
-    write_table(pd.concat([kept[~kept.config.isin(counted.config)], counted]).sort_values('config'), file)
+def publish(docs: Path, counted: pd.DataFrame, published: dict[str, dict]) -> None:
+    """Puts counted rows into ``docs/data/zoo.csv``, and writes the tables of ``docs/zoo.md``."""
+    kept = load_sizes(docs)
+    table = pd.concat([kept[~kept.config.isin(counted.config)], counted[kept.columns]])
+    write_table(table.sort_values('config'), docs / 'data/zoo.csv')
     fill_page(docs / 'zoo.md', benchmark=page_texts(docs, published).get)
 
 
@@ -141,9 +144,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     )
     add = parser.add_argument
     add('names', nargs='*', metavar='NAME', help='configs whose name contains this, as in mask_rcnn (default: all)')
-    add(
-        '--shape', nargs=2, type=int, metavar=('H', 'W'), help=f'size of the image (default: as papers count, {SHAPES})'
-    )
+    add('--shape', nargs=2, type=int, metavar=('H', 'W'), help=f"size of the image (default: the papers', {SHAPES})")
     add('--no-flops', action='store_true', help='leave out FLOPs, which take a minute for a detector')
     add('--scores', action='store_true', help="print the papers' scores instead")
     add('--publish', action='store_true', help='keep what is counted in docs/data, and write the tables of docs/zoo.md')
@@ -156,26 +157,23 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     chosen = [path for path in paths if not args.names or any(name in path.stem for name in args.names)]
     if not chosen:
         raise UsageError(f'No config is called {" or ".join(args.names)}; they are in {ROOT / "configs"}.')
-    counted: list[tuple[str, ...]] = []
+    be_quiet()
+    rows = []
+    for path in () if args.scores else chosen:
+        print(f'{path.stem} …', file=sys.stderr, flush=True)
+        cfg = load_config(str(path))
+        shape = args.shape or SHAPES[cfg.default_scope]
+        size = measure(cfg, shape, not args.no_flops)
+        giga = (_number(count, 1e9) for count in (size.flops, size.kernel, size.inverse))
+        rows.append((path.stem, f'{size.parameters / 1e6:.2f}', f'{shape[1]}×{shape[0]}', *giga))
+    counted = pd.DataFrame(rows, columns=['config', 'parameters', 'input', 'flops', 'kernel', 'inverse'])
     if args.scores:
         print(score_tables({path.stem: published[path.stem] for path in chosen if path.stem in published}))
     else:
-        be_quiet()
-        rows = []
-        for path in chosen:
-            print(f'{path.stem} …', file=sys.stderr, flush=True)
-            cfg, paper = load_config(str(path)), published.get(path.stem, {})
-            shape = args.shape or SHAPES[cfg.default_scope]
-            size, of = measure(cfg, shape, not args.no_flops), f'{shape[1]}×{shape[0]}'
-            millions = [_number(number, 1e6) for number in (size.parameters, paper.get('Parameters'))]
-            giga = [_number(number, 1e9) for number in (size.flops, size.kernel, paper.get('FLOPs'), size.inverse)]
-            rows.append((path.stem, of, *millions, *giga))
-            if size.flops:
-                counted.append((path.stem, f'{size.parameters / 1e6:.2f}', of, giga[0]))
-        counts = ('GFLOPs', 'of which kernel products', "the paper's", 'the inverse')
-        print(markdown(rows, ('config', 'input', 'parameters, M', "the paper's", *counts)))
+        table = size_rows(counted, published).items()
+        print(markdown([(name, *row) for name, row in table], (*HEADER, 'of which kernel products', 'the inverse')))
     if args.publish:
-        publish(ROOT / 'docs', counted, published)
+        publish(ROOT / 'docs', counted[counted.flops != '–'], published)
 
 
 if __name__ == '__main__':

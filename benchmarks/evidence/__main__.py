@@ -1,6 +1,7 @@
 """Trains rows, keeps what is done, and prints or publishes the tables: ``python -m benchmarks.evidence``."""
 
 import argparse
+import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -12,46 +13,40 @@ import torch
 from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
+from mmsoft.utils.files import atomic_write
 
-from ..common import ROOT
+from ..common import ROOT, be_quiet, commit
 from . import store
 from .far import Far
-from .methods import SHAPES
-from .rows import Row, select
-from .training import done, train_row
+from .rows import ROWS, select
+from .scenes import SHAPES
 
 
-def evidence(rows: dict[str, Row], work_dir: Path, seeds: int, jobs: int, publish: bool, docs: Path) -> None:
-    """Trains rows, prints their tables, and on request puts the results into the store and the tables of the pages.
+def train_row(folder: Path, name: str, seed: int) -> None:
+    """Trains a row with a seed, and writes ``result.json`` to a folder of their names."""
+    be_quiet()
+    row, own = ROWS[name], folder / f'{name}_seed{seed}'
+    found = row.task.train(seed, folder / 'shapes', own)
+    record = dict(row=name, seed=seed, key=row.key, commit=commit(), torch=torch.__version__, **found)
+    with atomic_write(own / 'result.json') as file:
+        file.write(json.dumps(record).encode())
+
+
+def done(folder: Path, name: str, seed: int) -> Optional[store.Record]:
+    """The result of a training, if it is there, and the row has not changed since."""
+    file = folder / f'{name}_seed{seed}' / 'result.json'
+    found = json.loads(file.read_text()) if file.is_file() else {}
+    return found if found.get('key') == ROWS[name].key else None
+
+
+def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
+    """Runs the command line.
 
     What is done stays done until its row changes or its folder is deleted; detectors go on from their last checkpoint.
 
     Raises:
-        UsageError: If a training failed.
+        UsageError: If there is no such row, or a training failed.
     """
-    runs = [(name, seed) for name in rows for seed in range(seeds)]
-    todo = [run for run in runs if not done(work_dir, *run)]
-    print(f'{len(todo)} of {len(runs)} trainings to do', flush=True)
-    if any(not isinstance(rows[name].task, Far) for name, _ in todo):
-        ensure_shapes(work_dir / 'shapes', **SHAPES)
-    failed = []
-    threads = max(1, torch.get_num_threads() // jobs)
-    with ProcessPoolExecutor(jobs, get_context('spawn'), torch.set_num_threads, (threads,)) as pool:
-        trained = {pool.submit(train_row, work_dir, *run): '{}, seed {}'.format(*run) for run in todo}
-        for future in as_completed(trained):
-            print(f'{trained[future]}: {future.exception() or "done"}', flush=True)
-            failed += [trained[future]] * bool(future.exception())
-    results = [found for run in runs if (found := done(work_dir, *run))]
-    for table in dict.fromkeys(row.table for row in rows.values()):
-        print(store.table([name for name, row in rows.items() if row.table == table], results), '\n', flush=True)
-    if publish:
-        store.publish(docs, store.merge(store.load(docs), results))
-    if failed:
-        raise UsageError(f'{len(failed)} of {len(runs)} trainings failed: {"; ".join(failed)}.')
-
-
-def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
-    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description='Trains small networks where the score depends on attention, and scores them without it, too.',
         epilog='Interrupted, the same command goes on.',
@@ -67,8 +62,26 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     rows = select(args.names)
     if args.list:
         print('\n'.join(f'{name:28} {row.title}' for name, row in rows.items()))
-    else:
-        evidence(rows, args.work_dir, args.seeds, args.jobs, args.publish, docs)
+        return
+    runs = [(name, seed) for name in rows for seed in range(args.seeds)]
+    todo = [run for run in runs if not done(args.work_dir, *run)]
+    print(f'{len(todo)} of {len(runs)} trainings to do', flush=True)
+    if any(not isinstance(rows[name].task, Far) for name, _ in todo):
+        ensure_shapes(args.work_dir / 'shapes', **SHAPES)
+    failed = []
+    threads = max(1, torch.get_num_threads() // args.jobs)
+    with ProcessPoolExecutor(args.jobs, get_context('spawn'), torch.set_num_threads, (threads,)) as pool:
+        trained = {pool.submit(train_row, args.work_dir, *run): '{}, seed {}'.format(*run) for run in todo}
+        for future in as_completed(trained):
+            print(f'{trained[future]}: {future.exception() or "done"}', flush=True)
+            failed += [trained[future]] * bool(future.exception())
+    results = [found for run in runs if (found := done(args.work_dir, *run))]
+    for table in dict.fromkeys(row.table for row in rows.values()):
+        print(store.table([name for name, row in rows.items() if row.table == table], results), '\n', flush=True)
+    if args.publish:
+        store.publish(docs, store.merge(store.load(docs), results))
+    if failed:
+        raise UsageError(f'{len(failed)} of {len(runs)} trainings failed: {"; ".join(failed)}.')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 """Why SOFT's attention closes: a detector of the evidence, watched while it trains with one thing changed."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor
 from mmsoft.attention.measure import measured_attention
 from mmsoft.attention.soft import SOFTAttention
 
-from .methods import Method
-from .scenes import make_config, run
+from .scenes import Method, run
 
 
 class Watched(NamedTuple):
@@ -36,6 +36,18 @@ class Watched(NamedTuple):
     def network(self) -> str:
         """See :class:`Method`."""
         return self.method.network
+
+    def train(self, seed: int, root: Path, work_dir: Path) -> dict[str, Any]:
+        """Trains from the start; returns AP50 with attention and without, and the ``course`` of :class:`Watch`."""
+        cfg = self.method.make_config(seed, root, work_dir)
+        cfg.merge_from_dict(dict(self.changes, resume=False))
+        if self.scale != 1:
+            cfg.train_dataloader.dataset.pipeline.insert(2, dict(type='Resize', scale_factor=self.scale))
+            cfg.test_dataloader.dataset.pipeline[2].scale_factor = self.scale
+        watch = Watch(self)
+        found = run(cfg, watch)
+        scores, control = ({'box AP50': found[key]['box AP50']} for key in ('scores', 'without_attention'))
+        return dict(scores=scores, without_attention=control, iterations=found['iterations'], course=watch.course)
 
 
 def _keys(*names: str, **factors: float) -> dict[str, Any]:
@@ -80,20 +92,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 and options of :class:`Watched`, or the length of the training."""
 
 
-def train(watched: Watched, seed: int, root: str, work_dir: str) -> dict[str, Any]:
-    """Trains from the start; returns AP50 with attention and without, and the ``course`` of :class:`Watch`."""
-    cfg = make_config(watched.method, seed, root, work_dir)
-    cfg.merge_from_dict(watched.changes)
-    cfg.resume = False
-    if watched.scale != 1:
-        cfg.train_dataloader.dataset.pipeline.insert(2, dict(type='Resize', scale_factor=watched.scale))
-        cfg.test_dataloader.dataset.pipeline[2].scale_factor = watched.scale
-    watch = Watch(watched)
-    found = run(cfg, watch)
-    scores, control = ({'box AP50': found[key]['box AP50']} for key in ('scores', 'without_attention'))
-    return dict(scores=scores, without_attention=control, iterations=found['iterations'], course=watch.course)
-
-
 class Watch(Hook):
     """Measures attentions every few iterations, with the weights before the step.
 
@@ -125,11 +123,10 @@ class Watch(Hook):
         if runner.iter % self.interval and runner.iter + 1 != runner.max_iters:
             return
         self.found = self.stack.enter_context(measured_attention(runner.model.backbone))
-        self.more: dict[str, dict[str, float]] = {name: {} for name in self.found}
+        self.more: dict[str, dict[str, float]] = {}
         for name, one in self.attentions.items():
-            more = self.more[name]
-            more['weight'] = one.query.weight.norm().item()
-            more['gamma'] = one.bottleneck.norm.weight.square().mean().sqrt().item()
+            gamma = one.bottleneck.norm.weight.square().mean().sqrt().item()
+            more = self.more[name] = dict(weight=one.query.weight.norm().item(), gamma=gamma)
             for handle in (
                 one.bottleneck.register_forward_hook(
                     lambda module, args, b, more=more: more.update(queries=_length(args[0], 1), tokens=_length(b, 2))
@@ -143,8 +140,9 @@ class Watch(Hook):
         """Ends the measurement."""
         self.stack.close()
         for name, one in self.found.items():
-            more, now = self.more[name], dict(iteration=runner.iter, share=one.share, gain=one.gain)
+            now = dict(iteration=runner.iter, share=one.share, gain=one.gain)
             if name in self.attentions:
+                more = self.more[name]
                 more['gradient'] = more.pop('query', 0.0) / more.pop('value')
                 now.update(exponent=one.exponent, **more)
             course = self.course.setdefault(name, {})

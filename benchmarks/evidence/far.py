@@ -6,6 +6,7 @@ The sky is beyond the reach of the convolutions of a shallow network, which with
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -49,8 +50,8 @@ class Far(NamedTuple):
     tuning: int = 0
     noise: Sequence[float] = ()
 
-    def train(self, seed: int = 0) -> tuple['Sky', dict[str, Any]]:
-        """Trains; returns the model in eval mode, and what is told of the training: scores, shares and losses."""
+    def train(self, seed: int = 0, *folders: Path) -> dict[str, Any]:
+        """Trains, without files; returns what is told of the training: scores, shares and losses."""
         torch.manual_seed(seed)
         model = Sky(MODELS.build(dict(self.backbone, _scope_='mmsoft')), self.stride)
         model.backbone.init_weights()
@@ -70,7 +71,7 @@ class Far(NamedTuple):
             if self.tuning:
                 self.fit(model, images.part(slice(TRAINED // 4)), self.tuning, self.lr / 10, batch=4)
                 found['scores'][f'tuned at {times}×'] = model.accuracy(larger)
-        return model, dict(
+        return dict(
             found,
             iterations=self.iterations,
             last_loss=float(np.mean(losses[-10:])),

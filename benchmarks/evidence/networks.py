@@ -44,16 +44,14 @@ def _plain(patch: int, **cfg: Any) -> Network:
     return Network(dict(cfg, out_indices=(0, 1, 2, 3)), [BLOCKS['embed_dims']] * 4, rescales)
 
 
-def _xcit(patch_size: int) -> Network:
-    options = dict(layer_scale_init_value=1.0, tokens_norm=True, cls_attn_layers=0, out_type='featmap')
-    init_cfg = dict(type='TruncNormal', layer='Linear', std=0.02)  # mmpretrain's default has a deviation of 1
-    return _plain(patch_size, type='mmpretrain.XCiT', patch_size=patch_size, init_cfg=init_cfg, **BLOCKS, **options)
-
-
-def _sima_xcit(patch_size: int) -> Network:
-    return _plain(patch_size, type='mmsoft.SimAXCiT', arch=dict(BLOCKS, patch_size=patch_size))
-
-
+XCIT = dict(
+    init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),  # mmpretrain's default has a deviation of 1
+    **BLOCKS,
+    layer_scale_init_value=1.0,
+    tokens_norm=True,
+    cls_attn_layers=0,
+    out_type='featmap',
+)
 VIT = dict(embed_dims=96, num_heads=4, num_layers=4, feedforward_channels=384)
 PVT = dict(  # it always has four stages; the last one, which is not used, is small
     embed_dims=DIMS[0],
@@ -71,10 +69,10 @@ NETWORKS = dict(
     soft_norm_1=_soft(True, 1.0),
     pvt=Network(dict(type='mmdet.PyramidVisionTransformerV2', **PVT), DIMS),
     sima_cvt=Network(dict(type='mmsoft.SimACvT', arch=dict(embed_dims=DIMS, num_heads=HEADS, depths=DEPTHS)), DIMS),
-    sima_xcit_p16=_sima_xcit(16),
-    xcit_p16=_xcit(16),
-    sima_xcit_p8=_sima_xcit(8),
-    xcit_p8=_xcit(8),
+    sima_xcit_p16=_plain(16, type='mmsoft.SimAXCiT', arch=dict(BLOCKS, patch_size=16)),
+    xcit_p16=_plain(16, type='mmpretrain.XCiT', patch_size=16, **XCIT),
+    sima_xcit_p8=_plain(8, type='mmsoft.SimAXCiT', arch=dict(BLOCKS, patch_size=8)),
+    xcit_p8=_plain(8, type='mmpretrain.XCiT', patch_size=8, **XCIT),
     sima_deit=_plain(8, type='mmsoft.SimADeiT', arch=BLOCKS, patch_size=8, img_size=96),
     deit=_plain(8, type='mmpretrain.VisionTransformer', patch_size=8, img_size=96, out_type='featmap', arch=VIT),
 )

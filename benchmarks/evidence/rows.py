@@ -9,8 +9,9 @@ from mmsoft.utils import UsageError
 
 from .closing import CHANGES, Watched
 from .far import Far
-from .methods import METHODS, Method
+from .methods import METHODS
 from .networks import NETWORKS
+from .scenes import Method
 
 
 class Row(NamedTuple):
@@ -45,32 +46,28 @@ def _xcit(attention: dict, depth: int = 1, dims: int = 32, **options: Any) -> di
     return dict(type='SimAXCiT', arch=arch, attention=attention, out_indices=(depth - 1,), **options)
 
 
-def _attention(title: str, kind: str, **options: Any) -> tuple[str, dict[str, Any]]:
-    return title, dict(type=f'{kind}Attention', **options)
-
-
 WIDE = dict(initial_gamma=0.3)
 QUERIES = {'.query.': 0.1}  # their learning rate, as a factor
-ATTENTIONS = dict(
-    cosformer=_attention('CosFormer', 'CosFormer'),
-    cosformer_2d=_attention('CosFormer, 2-D re-weighting', 'CosFormer', reweight=True),
-    efficient=_attention('Efficient attention', 'Efficient'),
-    gaussian=_attention('exact Gaussian', 'Gaussian'),
-    gaussian_mean=_attention('exact Gaussian, rows of sum 1', 'Gaussian', normalise='mean'),
-    gaussian_softmax=_attention('softmax of the exact Gaussian', 'Gaussian', normalise='softmax'),
-    l2=_attention('SimA, ℓ2 norm', 'SimA', p=2),
-    linformer=_attention('Linformer', 'Linformer'),
-    none=_attention('SimA without a norm', 'SimA', p=None),
-    nystromformer=_attention('Nyströmformer', 'Nystromformer'),
-    performer=_attention('Performer', 'Performer'),
-    sima=_attention('SimA', 'SimA'),
-    soft=_attention('SOFT', 'SOFT', norm=False, **WIDE),
-    soft_norm=_attention('SOFT-Norm', 'SOFT', norm=True, **WIDE),
-    softmax=_attention('Transformer', 'Softmax'),
-    **{
-        f'bottleneck_{side**2}': _attention(f'{side**2} bottleneck tokens', 'SOFT', bottleneck_size=side, **WIDE)
-        for side in (6, 7, 8, 9)
-    },
+ATTENTIONS: dict[str, tuple[str, dict[str, Any]]] = dict(  # titles and configs
+    cosformer=('CosFormer', dict(type='CosFormerAttention')),
+    cosformer_2d=('CosFormer, 2-D re-weighting', dict(type='CosFormerAttention', reweight=True)),
+    efficient=('Efficient attention', dict(type='EfficientAttention')),
+    gaussian=('exact Gaussian', dict(type='GaussianAttention')),
+    gaussian_mean=('exact Gaussian, rows of sum 1', dict(type='GaussianAttention', normalise='mean')),
+    gaussian_softmax=('softmax of the exact Gaussian', dict(type='GaussianAttention', normalise='softmax')),
+    l2=('SimA, ℓ2 norm', dict(type='SimAAttention', p=2)),
+    linformer=('Linformer', dict(type='LinformerAttention')),
+    none=('SimA without a norm', dict(type='SimAAttention', p=None)),
+    nystromformer=('Nyströmformer', dict(type='NystromformerAttention')),
+    performer=('Performer', dict(type='PerformerAttention')),
+    sima=('SimA', dict(type='SimAAttention')),
+    soft=('SOFT', dict(type='SOFTAttention', norm=False, **WIDE)),
+    soft_norm=('SOFT-Norm', dict(type='SOFTAttention', norm=True, **WIDE)),
+    softmax=('Transformer', dict(type='SoftmaxAttention')),
+    bottleneck_36=('36 bottleneck tokens', dict(type='SOFTAttention', bottleneck_size=6, **WIDE)),
+    bottleneck_49=('49 bottleneck tokens', dict(type='SOFTAttention', bottleneck_size=7, **WIDE)),
+    bottleneck_64=('64 bottleneck tokens', dict(type='SOFTAttention', bottleneck_size=8, **WIDE)),
+    bottleneck_81=('81 bottleneck tokens', dict(type='SOFTAttention', bottleneck_size=9, **WIDE)),
 )
 BUILT = dict(deit=(_deit, 'DeiT', 8), soft=(_soft, 'SOFT', 4), xcit=(_xcit, 'XCiT', 8))
 
@@ -122,30 +119,21 @@ def _gammas(depths: Sequence[int], kernel_size: int, stride: int) -> dict[str, t
     return found
 
 
-def _larger_sima(where: str, tokens: int) -> dict[str, tuple[str, Far]]:
-    """SimA on images larger than in training, without and with the scale of its number of tokens in training."""
-    build, architecture, stride = BUILT[where]
-    options = {'sima': {}, 'sima_reference': dict(reference_tokens=tokens)}
+def _sampling(**titles: str) -> dict[str, tuple[str, Far]]:
+    """The far task with 4, 16 and 64 bottleneck tokens, sampled in different ways."""
     return {
-        f'{where}_{name}': (
-            f'SimA, in {architecture}' + f', `reference_tokens={tokens}`' * bool(one),
-            Far(build(dict(type='SimAAttention', **one), 4), stride, **LARGER),
+        f'{name}_{side**2}': (
+            f'{title}, m = {side**2}',
+            Far(_soft(dict(type='SOFTAttention', sampling=name, **WIDE), ratios=[16 // side]), 4),
         )
-        for name, one in options.items()
-    }
-
-
-def _sampling(sampling: str, title: str) -> dict[str, tuple[str, Far]]:
-    """The far task with 4, 16 and 64 bottleneck tokens."""
-    attention = dict(type='SOFTAttention', sampling=sampling, **WIDE)
-    return {
-        f'{sampling}_{side**2}': (f'{title}, m = {side**2}', Far(_soft(attention, ratios=[16 // side]), 4))
+        for name, title in titles.items()
         for side in (2, 4, 8)
     }
 
 
 TWELVE = dict(side=112, lr=1e-3, iterations=120, depth=12, dims=64)  # blocks of 196 tokens, at the recipes' rate
 LARGER = dict(larger=(2, 4), tuning=30)
+OF_65, OF_64 = (dict(type='SimAAttention', reference_tokens=tokens) for tokens in (65, 64))  # as many as in training
 NOISE = dict(noise=(0.5, 1.0, 2.0), depth=4)
 TITLES = dict(
     soft='SOFT, γ = 0.6',
@@ -169,9 +157,13 @@ ROWS: dict[str, Row] = {
     **_far('depth', 'deit', 'soft soft_norm softmax gaussian gaussian_softmax', img_size=112, **TWELVE),
     **_far('depth', 'xcit', 'sima none cosformer cosformer_2d', clip=None, **TWELVE),
     **_far('larger', 'soft', 'soft soft_norm', stride=8, depths=(1, 4), kernel_size=3, **LARGER),
-    **_rows('larger', **_larger_sima('deit', 65), **_larger_sima('xcit', 64)),
-    **_rows('sampling', **_sampling('conv', 'convolution'), **_sampling('avg_pool', 'average pooling')),
-    **_rows('sampling', **_sampling('random', 'random'), **_sampling('biased', 'the first m')),
+    **_far('larger', 'deit', 'sima', depth=4, **LARGER),
+    **_rows('larger', deit_sima_reference=('SimA, in DeiT, `reference_tokens=65`', Far(_deit(OF_65, 4), 8, **LARGER))),
+    **_far('larger', 'xcit', 'sima', depth=4, **LARGER),
+    **_rows('larger', xcit_sima_reference=('SimA, in XCiT, `reference_tokens=64`', Far(_xcit(OF_64, 4), 8, **LARGER))),
+    **_rows(
+        'sampling', **_sampling(conv='convolution', avg_pool='average pooling', random='random', biased='the first m')
+    ),
     **_far('noise', 'deit', 'soft soft_norm softmax gaussian_mean nystromformer sima', **NOISE),
     **_far('ablation', 'soft', 'softmax linformer performer nystromformer gaussian gaussian_softmax'),
     **_far('ablation', 'soft', 'bottleneck_36 bottleneck_49 bottleneck_64 bottleneck_81'),

@@ -1,20 +1,21 @@
 """Trains a method of the zoo, with a small backbone and a quarter of its width, on the synthetic shapes."""
 
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmsoft.datasets.demo import with_counts
-from mmsoft.datasets.shapes import CLASSES, INSTANCES, SKY_METAINFO, STUFF, shapes_dataset
+from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, STUFF, shapes_dataset
 from mmsoft.utils.config import dicts, load_config
 
 from ..common import ROOT
-from .methods import SHAPES, Method
 from .networks import NETWORKS, Network, scored
 
+SHAPES = dict(train=1800, val=200, portraits=2400, size=96, portrait_size=64, seed=0)
+"""Of :func:`mmsoft.datasets.shapes.ensure_shapes`."""
 NARROWER = 4
 SCORES = {
     'coco/bbox_mAP_50': 'box AP50',
@@ -27,17 +28,55 @@ SCORES = {
 """The names that the OpenMMLab libraries give the scores, and ours."""
 
 
-def train(method: Method, seed: int, root: str, work_dir: str, iterations: Optional[int] = None) -> dict[str, Any]:
-    """Trains, or goes on from the last checkpoint in the folder; returns scores and shares.
+class Method(NamedTuple):
+    """A method of the zoo at a fraction of its width, on synthetic shapes.
 
-    Args:
-        method: What is trained.
-        seed: Of weights and batches.
-        root: Folder of the shapes.
-        work_dir: Where logs and checkpoints go.
-        iterations: Length of the training, if not the method's own.
+    Attributes:
+        config: The config that it is made of.
+        network: A key of :data:`benchmarks.evidence.networks.NETWORKS`.
+        iterations: Length of the training, in batches of :attr:`batch_size`.
+        options: Settings of the model by dotted keys, as ``--cfg-options`` has them.
+        batch_size: Images in a batch.
+        lr: Maximum of the learning rate.
+        slow: Factors of the learning rate for parameters whose names contain the keys.
+        sky: Whether it detects in scenes under a sky, where classes of day and night are told by the sky alone.
     """
-    return run(make_config(method, seed, root, work_dir, iterations))
+
+    config: str
+    network: str = 'soft_norm'
+    iterations: int = 450
+    options: dict[str, Any] = {}
+    batch_size: int = 8
+    lr: float = 2e-3
+    slow: dict[str, float] = {}
+    sky: bool = True
+
+    def train(self, seed: int, root: Path, work_dir: Path) -> dict[str, Any]:
+        """Trains on the shapes in a folder, or goes on from the last checkpoint; returns what :func:`run` does."""
+        return run(self.make_config(seed, root, work_dir))
+
+    def make_config(self, seed: int, root: Path, work_dir: Path) -> Config:
+        """The whole config of a training, for :class:`mmengine.runner.Runner`."""
+        zoo = load_config(str(ROOT / f'configs/{self.config}.py'))
+        zoo.merge_from_dict({f'model.{key}': value for key, value in self.options.items()})
+        scope = zoo.default_scope
+        model = _MODELS[scope](zoo.model.to_dict(), NETWORKS[self.network], self.sky)
+        cfg = Config(
+            dict(
+                _data(scope, self, str(root), 'mask_head' in model.get('roi_head', ()) or 'panoptic_head' in model),
+                **_training(self, seed),
+                **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
+                model=model,
+                work_dir=str(work_dir),
+                resume=True,
+                load_from=None,
+                log_level='WARNING',
+            )
+        )
+        if 'constructor' in zoo.optim_wrapper:  # of learning rates that decay from layer to layer
+            cfg.optim_wrapper.constructor = zoo.optim_wrapper.constructor
+            cfg.optim_wrapper.paramwise_cfg.layer_decay_rate = zoo.optim_wrapper.paramwise_cfg.layer_decay_rate
+        return cfg
 
 
 def run(cfg: Config, *hooks: Hook) -> dict[str, Any]:
@@ -55,31 +94,6 @@ def run(cfg: Config, *hooks: Hook) -> dict[str, Any]:
     parameters = sum(parameter.numel() for parameter in runner.model.parameters())
     found = scored(runner.model.backbone, scores)
     return dict(found, iterations=cfg.train_cfg.max_iters, parameters=parameters)
-
-
-def make_config(method: Method, seed: int, root: str, work_dir: str, iterations: Optional[int] = None) -> Config:
-    """The whole config of a training, for :class:`mmengine.runner.Runner`; see :func:`train`."""
-    zoo = load_config(str(ROOT / f'configs/{method.config}.py'))
-    zoo.merge_from_dict({f'model.{key}': value for key, value in method.options.items()})
-    scope = zoo.default_scope
-    model = _MODELS[scope](zoo.model.to_dict(), NETWORKS[method.network], method.sky)
-    with_masks = 'mask_head' in model.get('roi_head', ()) or 'panoptic_head' in model
-    cfg = Config(
-        dict(
-            _data(scope, method, root, with_masks),
-            **_training(method, iterations or method.iterations, seed),
-            **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
-            model=model,
-            work_dir=str(Path(work_dir)),
-            resume=True,
-            load_from=None,
-            log_level='WARNING',
-        )
-    )
-    if 'constructor' in zoo.optim_wrapper:  # of learning rates that decay from layer to layer
-        cfg.optim_wrapper.constructor = zoo.optim_wrapper.constructor
-        cfg.optim_wrapper.paramwise_cfg.layer_decay_rate = zoo.optim_wrapper.paramwise_cfg.layer_decay_rate
-    return cfg
 
 
 def _narrow(model: dict[str, Any]) -> dict[str, Any]:
@@ -133,48 +147,43 @@ def _classifier(model: dict[str, Any], network: Network, sky: bool) -> dict[str,
 _MODELS = dict(mmdet=_detector, mmseg=_segmenter, mmpretrain=_classifier)
 
 
-def _pipeline(scope: str, with_masks: bool, *changes: dict[str, Any]) -> list[dict[str, Any]]:
-    loading, packing = dict(
-        mmdet=([dict(type='LoadAnnotations', with_bbox=True, with_mask=with_masks)], 'PackDetInputs'),
-        mmseg=([dict(type='LoadAnnotations')], 'PackSegInputs'),
-        mmpretrain=([], 'PackInputs'),
-    )[scope]
-    return [dict(type='LoadImageFromFile'), *loading, *changes, dict(type=packing)]
-
-
 def _data(scope: str, method: Method, root: str, with_masks: bool) -> dict[str, Any]:
     """Loaders of the training and the held-out images, and how these are scored."""
-    splits = {split: dict(shapes_dataset(scope, root, split), test_mode=split == 'val') for split in ('train', 'val')}
-    val_file = INSTANCES['val']
-    if method.sky:
-        val_file = 'sky/val.json'
-        for split, one in splits.items():
-            one.update(ann_file=f'sky/{split}.json', data_prefix=dict(img=f'sky/{split}'), metainfo=SKY_METAINFO)
-    evaluator = dict(
-        mmdet=dict(type='CocoMetric', ann_file=f'{root}/{val_file}', metric=['bbox', 'segm'][: 1 + with_masks]),
-        mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
-        mmpretrain=dict(type='Accuracy'),
+    loading, packing, resize = dict(
+        mmdet=([dict(type='LoadAnnotations', with_bbox=True, with_mask=with_masks)], 'PackDetInputs', True),
+        mmseg=([dict(type='LoadAnnotations')], 'PackSegInputs', True),
+        mmpretrain=([], 'PackInputs', False),
     )[scope]
-    loader = dict(
-        batch_size=method.batch_size,
-        num_workers=0,
-        collate_fn=dict(type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate'),
+    changes = dict(
+        train=[dict(type='RandomFlip', prob=0.5)],
+        val=[dict(type='Resize', scale_factor=1.0)] * resize,  # whose keys are expected
     )
-    train, val = splits.values()
-    train['pipeline'] = _pipeline(scope, with_masks, dict(type='RandomFlip', prob=0.5))
-    same_size = [] if scope == 'mmpretrain' else [dict(type='Resize', scale_factor=1.0)]  # whose keys are expected
-    val['pipeline'] = _pipeline(scope, with_masks, *same_size)
-    train = dict(loader, dataset=train, sampler=dict(type='InfiniteSampler', shuffle=True))
-    val = dict(loader, dataset=val, sampler=dict(type='DefaultSampler', shuffle=False))
+    collate = dict(type='default_collate' if scope == 'mmpretrain' else 'pseudo_collate')
+    loaders = {}
+    for split in ('train', 'val'):
+        dataset = dict(shapes_dataset(scope, root, split), test_mode=split == 'val')
+        if method.sky:
+            where = dict(ann_file=f'sky/{split}.json', data_prefix=dict(img=f'sky/{split}'))
+            dataset.update(where, metainfo=SKY_METAINFO)
+        dataset['pipeline'] = [dict(type='LoadImageFromFile'), *loading, *changes[split], dict(type=packing)]
+        loaders[split] = dict(batch_size=method.batch_size, num_workers=0, collate_fn=collate, dataset=dataset)
+    train, val = loaders.values()
+    train['sampler'] = dict(type='InfiniteSampler', shuffle=True)
+    val['sampler'] = dict(type='DefaultSampler', shuffle=False)
+    evaluator = dict(type='Accuracy')
     if scope == 'mmdet':
         train['batch_sampler'] = dict(type='AspectRatioBatchSampler')
+        ann_file = f'{root}/{val["dataset"]["ann_file"]}'
+        evaluator = dict(type='CocoMetric', ann_file=ann_file, metric=['bbox', 'segm'][: 1 + with_masks])
     elif scope == 'mmseg':
         val['batch_size'] = 1  # scenes of different shapes
+        evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
     return dict(train_dataloader=train, test_dataloader=val, test_cfg=dict(), test_evaluator=evaluator)
 
 
-def _training(method: Method, iterations: int, seed: int) -> dict[str, Any]:
+def _training(method: Method, seed: int) -> dict[str, Any]:
     """Optimizer, schedule and hooks, the same for all but for the learning rates and the length."""
+    iterations = method.iterations
     return dict(
         train_cfg=dict(by_epoch=False, max_iters=iterations),
         optim_wrapper=dict(

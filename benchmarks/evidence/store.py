@@ -5,19 +5,17 @@ table of the papers it holds ``<!-- compared CONFIG=ROW … -->``, whose sizes a
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from mmsoft.attention.measure import stage_of
 from mmsoft.utils.files import atomic_write
 
 from ..common import ROOT, fill_page, markdown, spread
-from ..zoo import published_models, size_rows
+from ..zoo import load_sizes, published_models, size_rows
 from .rows import ROWS, select
 
 Record = dict[str, Any]
@@ -41,7 +39,7 @@ def merge(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
 
 def publish(docs: Path, records: Sequence[Record]) -> None:
     """Writes the store and the marked tables of the pages."""
-    records = [_rounded(one) for one in records]
+    records = json.loads(json.dumps(records), parse_float=lambda number: float(f'{float(number):.4g}'))
     lines = ',\n'.join(json.dumps(one, ensure_ascii=False) for one in records)
     with atomic_write(docs / FILE) as file:
         file.write(f'[\n{lines}\n]\n'.encode())
@@ -56,17 +54,18 @@ def publish(docs: Path, records: Sequence[Record]) -> None:
 def compared(pairs: Sequence[str], records: Iterable[Record], docs: Path) -> str:
     """Markdown of configs: sizes counted and printed, the papers' scores, and the far task of a small network."""
     published = published_models(ROOT / 'model-index.yml')
-    sizes = size_rows(docs, published)
+    sizes = size_rows(load_sizes(docs), published)
     lines = []
     for config, _, name in (pair.partition('=') for pair in pairs):
         parameters, printed, _, flops, flops_printed = sizes[config]
         score = published.get(config, {}).get('Scores', {}).get('Top 1 Accuracy', '–')
         some = [one for one in records if one['row'] == name]
-        far = spread(one['scores']['accuracy'] for one in some) or '–'
+        far = [spread(one[kind]['accuracy'] for one in some) for kind in ('scores', 'without_attention')]
         link = f'[{config}](../configs/{config}.py)'
-        lines.append((link, parameters, printed, flops, flops_printed, score, far, _learned(some) or '–'))
-    header = ('config', 'parameters, M', 'paper', 'GFLOPs', 'paper', 'top-1, paper', 'far task', 'learned after')
-    return markdown(lines, header)
+        own = (one or '–' for one in (*far, _learned(some)))
+        lines.append((link, parameters, printed, flops, flops_printed, score, *own))
+    sizes_header = ('config', 'parameters, M', 'paper', 'GFLOPs', 'paper', 'top-1, paper')
+    return markdown(lines, (*sizes_header, 'far task', 'without attention', 'learned after'))
 
 
 def table(names: Sequence[str], records: Sequence[Record]) -> str:
@@ -117,27 +116,17 @@ def _learned(records: Sequence[Record]) -> str:
 
 def _shares(records: Sequence[Record]) -> str:
     """Of each stage, the share of the block that has most, with the seed that has least."""
-    least: dict[int, float] = {}
-    for one in records:
-        most: dict[int, float] = defaultdict(float)
-        for name, share in one['shares'].items():
-            most[stage_of(name)] = max(most[stage_of(name)], share or 0.0)
-        least = {stage: min(share, least.get(stage, share)) for stage, share in most.items()}
-    return ' / '.join(f'{share:.2g}' for share in least.values())
+    rows = [(one['seed'], stage_of(name), share or 0.0) for one in records for name, share in one['shares'].items()]
+    shares = pd.DataFrame(rows, columns=['seed', 'stage', 'share'])
+    return _by_stage(shares.groupby(['seed', 'stage']).share.max().groupby('stage').min())
 
 
 def _course(records: Sequence[Record], key: str, time: int) -> str:
     """Of each stage, the mean over blocks and seeds of what was measured at a time of the training."""
-    values: dict[int, list[float]] = defaultdict(list)
-    for one in records:
-        for name, course in one.get('course', {}).items():
-            values[stage_of(name)] += [course[key][time]] if key in course else []
-    return ' / '.join(f'{np.mean(some):.2g}' for some in values.values() if some)
+    courses = [item for one in records for item in one.get('course', {}).items()]
+    rows = [(stage_of(name), course[key][time]) for name, course in courses if key in course]
+    return _by_stage(pd.DataFrame(rows, columns=['stage', 'value']).groupby('stage').value.mean())
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):  # of the course of a training
-        return [float(f'{one:.3g}') for one in value]
-    return float(f'{value:.4g}') if isinstance(value, float) else value
+def _by_stage(values: pd.Series) -> str:
+    return ' / '.join(f'{value:.2g}' for value in values)

@@ -1,7 +1,7 @@
 """What figures have in common: images, networks with their weights, colours and panels."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from mmsoft.datasets.shapes_scene import draw_scene
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 
-from ..common import be_quiet
-
 # The colours of Okabe and Ito, which colour-blind readers can tell apart.
 BLACK, ORANGE, GREEN, BLUE, RED = '#000000', '#E69F00', '#009E73', '#0072B2', '#D55E00'
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -27,31 +25,20 @@ NETWORKS = {
 """Backbones that figures look into, with random weights unless others are given."""
 
 
-class Inputs(NamedTuple):
-    """What figures are made of: by keys of :data:`NETWORKS`, a config and a checkpoint of it."""
+def trained(config: str, checkpoint: str) -> dict[str, Any]:
+    """The config of the backbone of a trained network."""
+    model = load_config(config).get('model') or {}
+    if 'backbone' not in model:
+        raise UsageError(f'{config} has no model with a backbone; give the config of {checkpoint}.')
+    return dict(model['backbone'], _scope_='mmsoft', init_cfg=dict(type='Pretrained', checkpoint=checkpoint))
 
-    networks: dict[str, tuple[str, str]] = {}
 
-    def network(self, name: str) -> nn.Module:
-        """A network in evaluation mode."""
-        be_quiet()
-        torch.manual_seed(0)
-        cfg = NETWORKS[name]
-        if name in self.networks:
-            config, checkpoint = self.networks[name]
-            model = load_config(config).get('model') or {}
-            if 'backbone' not in model:
-                raise UsageError(f'{config} has no model with a backbone; give the config of {checkpoint}.')
-            cfg = dict(model['backbone'], init_cfg=dict(type='Pretrained', checkpoint=checkpoint))
-        network = MODELS.build(cfg)
-        network.init_weights()
-        return network.eval().requires_grad_(False)
-
-    def weights(self, *names: str) -> str:
-        """How a figure calls the weights of networks."""
-        random = [name for name in names if name not in self.networks]
-        of_some = f' of {", ".join(random)}' * (len(random) < len(names))
-        return f'random weights{of_some}' if random else 'trained weights'
+def build(cfg: dict[str, Any]) -> nn.Module:
+    """A backbone in evaluation mode, with its weights or the same random ones each time."""
+    torch.manual_seed(0)
+    network = MODELS.build(cfg)
+    network.init_weights()
+    return network.eval().requires_grad_(False)
 
 
 def normalised(image: Tensor) -> Tensor:

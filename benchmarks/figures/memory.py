@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
 from mmsoft.attention import Site, build_attention
-from mmsoft.layers import PreNormBlock
+from mmsoft.layers.blocks import PreNormBlock
 
 from ..contenders import UnfusedAttention
-from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, Inputs, end_label, new_figure, plain
+from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, end_label, new_figure, plain
 
 TITLE = 'What a plain ViT keeps for its backward pass, against its tokens (counted)'
 ATTENTIONS = {
@@ -52,13 +52,13 @@ def kept_bytes(attention: str, ratio: int, depth: int) -> int:
         return sum(storage.nbytes() for key, storage in kept.items() if key not in weights)
 
 
-def measure(inputs: Inputs) -> pd.DataFrame:
+def measure(networks: dict[str, nn.Module]) -> pd.DataFrame:
     """``bytes`` by ``attention`` and ``tokens``."""
     rows = [(name, (TOKENS * ratio) ** 2, kept_bytes(name, ratio, DEPTH)) for name in ATTENTIONS for ratio in RATIOS]
     return pd.DataFrame(rows, columns=['attention', 'tokens', 'bytes'])
 
 
-def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
+def draw(table: pd.DataFrame, weights: str) -> Figure:
     """A line an attention, with its name and how it grows at its end."""
     figure, ((panel,),) = new_figure(1, 1, 7, 5, TITLE)
     for attention, rows in table.groupby('attention', sort=False):

@@ -3,10 +3,10 @@
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..inside import bottlenecks, log_missing
-from .inputs import BLACK, BLUE, GREEN, RED, Inputs, new_figure, plain, scenes
+from .inputs import BLACK, BLUE, GREEN, RED, new_figure, plain, scenes
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
 NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
@@ -34,26 +34,25 @@ def errors(eigenvalues: Tensor, alpha: Tensor, steps: int = STEPS) -> tuple[Tens
     return residual, (missing / eigenvalues).amax(-1) * eigenvalues.amin(-1)
 
 
-def measure(inputs: Inputs) -> pd.DataFrame:
+def measure(networks: dict[str, nn.Module]) -> pd.DataFrame:
     """Mean, minimum and maximum of both :data:`MEASURES` over images, blocks and heads."""
-    rows = []
-    for name in NETWORKS:
-        network = inputs.network(name).double()
-        for image in scenes(SIDE, IMAGES):
-            for seen in bottlenecks(network, image.double()):
-                for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(seen.matrix), seen.alpha)):
-                    rows += [
-                        dict(network=name, stage=seen.stage, measure=kind, step=step, value=value)
-                        for curve in curves.tolist()
-                        for step, value in enumerate(curve)
-                    ]
-    groups = pd.DataFrame(rows).groupby(['network', 'stage', 'measure', 'step'], sort=False).value
+    rows = [
+        (name, seen.stage, kind, step, value)
+        for name in NETWORKS
+        for image in scenes(SIDE, IMAGES)
+        for seen in bottlenecks(networks[name], image.double())
+        for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(seen.matrix), seen.alpha))
+        for curve in curves.tolist()
+        for step, value in enumerate(curve)
+    ]
+    by = ['network', 'stage', 'measure', 'step']
+    groups = pd.DataFrame(rows, columns=[*by, 'value']).groupby(by, sort=False).value
     return groups.agg(['mean', 'min', 'max']).assign(matrices=groups.size()).reset_index()
 
 
-def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
+def draw(table: pd.DataFrame, weights: str) -> Figure:
     """A row of panels for each measure, a column for each network: a line for each stage, one for the worst matrix."""
-    figure, panels = new_figure(2, 2, 5, 3.3, f'{TITLE}\n{inputs.weights(*NETWORKS)}', sharex=True, sharey=True)
+    figure, panels = new_figure(2, 2, 5, 3.3, f'{TITLE}\n{weights}', sharex=True, sharey=True)
     for row, (kind, label) in zip(panels, MEASURES.items()):
         for panel, (name, title) in zip(row, NETWORKS.items()):
             lines = table[(table.network == name) & (table.measure == kind)]

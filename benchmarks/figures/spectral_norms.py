@@ -1,63 +1,58 @@
 """What attention normalisation does to the spectral norm of the bottleneck's inverse (2207.03341, Fig. 5)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..inside import bottlenecks, log_missing
-from .inputs import BLUE, ORANGE, Inputs, end_label, new_figure, plain, scenes
+from .inputs import BLUE, ORANGE, end_label, new_figure, plain, scenes
 
 TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 3'
-NETWORK, STAGE, IMAGES, SIDES = 'soft_norm', 3, 4, (224, 448, 672, 1024)
+STAGE, IMAGES, SIDES = 3, 4, (224, 448, 672, 1024)
 INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
 
 
-def norms(matrix: Tensor, alpha: Tensor) -> dict[str, dict[str, Tensor]]:
-    r""":math:`\|V\|_2` and :math:`\|D^{-1/2} V D^{-1/2}\|_2` for V = A⁻¹ and for what 20 Newton steps make of it.
+def norms(matrix: Tensor, alpha: Tensor) -> Iterator[tuple[str, str, Tensor]]:
+    r"""Norms :math:`\|V\|_2` and :math:`\|D^{-1/2} V D^{-1/2}\|_2` for V = A⁻¹ and for what 20 Newton steps make of it.
+
+    Yields keys of :data:`INVERSES` and :data:`KINDS`, and norms of shape (h,).
 
     Args:
         matrix (Tensor): Symmetric positive semidefinite A of shape (h, m, m), float64. D are its row sums.
         alpha (Tensor): Scale of the steps' starting value, shape (h, 1).
-
-    Returns:
-        dict: By ``'exact'`` and ``'newton'``, then by ``'plain'`` and ``'normalised'``, norms of shape (h,).
     """
     eigenvalues, vectors = torch.linalg.eigh(matrix)
     least = matrix.size(-1) * torch.finfo(matrix.dtype).eps * eigenvalues[:, -1:]
     vectors = matrix.sum(-1, keepdim=True).rsqrt() * vectors
     made = -log_missing(eigenvalues, alpha, 20).expm1() / eigenvalues
-    inverses = dict(
-        exact=torch.where(eigenvalues > least, 1 / eigenvalues, 0.0), newton=torch.where(eigenvalues > 0, made, 0.0)
-    )
-    return {
-        name: dict(
-            plain=of.amax(-1), normalised=torch.linalg.eigvalsh(vectors * of.unsqueeze(-2) @ vectors.mT).amax(-1)
-        )
-        for name, of in inverses.items()
-    }
+    exact, newton = torch.where(eigenvalues > least, 1 / eigenvalues, 0.0), torch.where(eigenvalues > 0, made, 0.0)
+    for name, inverse in (('exact', exact), ('newton', newton)):
+        yield name, 'plain', inverse.amax(-1)
+        yield name, 'normalised', torch.linalg.eigvalsh(vectors * inverse.unsqueeze(-2) @ vectors.mT).amax(-1)
 
 
-def measure(inputs: Inputs) -> pd.DataFrame:
+def measure(networks: dict[str, nn.Module]) -> pd.DataFrame:
     """Norms ``value`` of each image and head by ``m``, ``inverse`` and ``kind``."""
-    network, rows = inputs.network(NETWORK).double(), []
+    rows = []
     for side in SIDES:
         for number, image in enumerate(scenes(side, IMAGES)):
-            last = [one for one in bottlenecks(network, image.double()) if one.stage == STAGE][-1]
+            last = [one for one in bottlenecks(networks['soft_norm'], image.double()) if one.stage == STAGE][-1]
             rows += [
                 dict(m=last.matrix.size(-1), image=number, index=head, inverse=inverse, kind=kind, value=value)
-                for inverse, kinds in norms(last.matrix, last.alpha).items()
-                for kind, values in kinds.items()
+                for inverse, kind, values in norms(last.matrix, last.alpha)
                 for head, value in enumerate(values.tolist())
             ]
     return pd.DataFrame(rows)
 
 
-def draw(table: pd.DataFrame, inputs: Inputs) -> Figure:
+def draw(table: pd.DataFrame, weights: str) -> Figure:
     """A panel an inverse: a mark for an image and head, a line through their means."""
-    figure, (panels,) = new_figure(1, 2, 4.8, 4, f'{TITLE}\n{inputs.weights(NETWORK)}')
+    figure, (panels,) = new_figure(1, 2, 4.8, 4, f'{TITLE}\n{weights}')
     for panel, (inverse, (symbol, title)) in zip(panels, INVERSES.items()):
         for kind, (label, colour, mark) in KINDS.items():
             rows = table[(table.inverse == inverse) & (table.kind == kind)]

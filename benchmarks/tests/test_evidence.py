@@ -12,12 +12,12 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
-from benchmarks.evidence import closing, store
-from benchmarks.evidence.methods import METHODS, SHAPES, Method
+from benchmarks.evidence import store
+from benchmarks.evidence.__main__ import done
+from benchmarks.evidence.methods import METHODS
 from benchmarks.evidence.networks import NETWORKS, all_without_attention
 from benchmarks.evidence.rows import ROWS
-from benchmarks.evidence.scenes import make_config, train
-from benchmarks.evidence.training import done
+from benchmarks.evidence.scenes import SHAPES, Method
 from benchmarks.tests.chance import chance
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
@@ -87,7 +87,7 @@ def test_without_attention_the_lower_border_does_not_see_the_upper(name):
 def test_networks_of_a_comparison_are_of_one_size(ours, theirs):
     sizes = []
     for network in (ours, theirs):
-        cfg = make_config(METHODS['retinanet']._replace(network=network), 0, 'data/shapes', 'work_dirs')
+        cfg = METHODS['retinanet']._replace(network=network).make_config(0, Path('data/shapes'), Path('work_dirs'))
         init_default_scope(cfg.default_scope)
         sizes.append(sum(parameter.numel() for parameter in MODELS.build(cfg.model).parameters()))
     assert 0.7 < sizes[1] / sizes[0] < 1.43
@@ -102,14 +102,14 @@ class Interruption(Hook):
 
 
 def test_a_training_goes_on_after_an_interruption(tmp_path):
-    method, folder = METHODS['classifier']._replace(network='sima_deit'), tmp_path / 'run'
-    root = str(ensure_shapes(tmp_path / 'shapes', **SMALL))
-    runner = Runner.from_cfg(make_config(method, 0, root, str(folder), 6))
+    method, folder = METHODS['classifier']._replace(network='sima_deit', iterations=6), tmp_path / 'run'
+    root = ensure_shapes(tmp_path / 'shapes', **SMALL)
+    runner = Runner.from_cfg(method.make_config(0, root, folder))
     runner.register_hook(Interruption())
     with pytest.raises(KeyboardInterrupt):
         runner.train()
     assert (folder / 'last_checkpoint').read_text().endswith('iter_3.pth')
-    found = train(method, 0, root, str(folder), 6)
+    found = method.train(0, root, folder)
     steps = [
         json.loads(log.read_text().splitlines()[0])['step']  # the first of each process
         for log in sorted(folder.glob('*/vis_data/scalars.json'))
@@ -122,26 +122,26 @@ def test_a_training_goes_on_after_an_interruption(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['dino', 'mask2former', 'vitdet'])
 def test_methods_of_today_train(name, tmp_path):
-    found = train(METHODS[name], 0, str(ensure_shapes(tmp_path / 'shapes', **SMALL)), str(tmp_path / 'run'), 2)
+    found = METHODS[name]._replace(iterations=2).train(0, ensure_shapes(tmp_path / 'shapes', **SMALL), tmp_path / 'run')
     masks = {'mask AP50', 'mask AP'} if name != 'dino' else set()
     assert found['scores'].keys() == found['without_attention'].keys() == {'box AP50', 'box AP'} | masks
     assert found['parameters'] < 4e6
 
 
 def test_learning_rates_decay_from_layer_to_layer_where_the_config_s_do(tmp_path):
-    method = METHODS['vitdet']
-    runner = Runner.from_cfg(make_config(method, 0, str(ensure_shapes(tmp_path, **SMALL)), str(tmp_path), 2))
+    method = METHODS['vitdet']._replace(iterations=2)
+    runner = Runner.from_cfg(method.make_config(0, ensure_shapes(tmp_path, **SMALL), tmp_path))
     rates = {group['lr'] / method.lr for group in runner.build_optim_wrapper(runner.optim_wrapper).param_groups}
     assert sorted(rates) == pytest.approx([0.8**layer for layer in range(len(rates))][::-1]) and len(rates) > 4
 
 
 def test_a_watched_training_has_a_course(tmp_path):
-    root = str(ensure_shapes(tmp_path / 'shapes', **SMALL))
+    root = ensure_shapes(tmp_path / 'shapes', **SMALL)
     courses = {}
     for name in ('none', 'frozen', 'noise', 'queries_double', 'images_128'):
         task = ROWS[f'closing_soft_norm_{name}'].task
         task = task._replace(method=task.method._replace(iterations=2))
-        found = closing.train(task, 0, root, str(tmp_path / name))
+        found = task.train(0, root, tmp_path / name)
         courses[name] = found['course']['stages.1.blocks.0.attn']
         assert len(found['course']) == 5
         assert found['scores'].keys() == found['without_attention'].keys() == {'box AP50'}

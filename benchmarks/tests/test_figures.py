@@ -8,8 +8,7 @@ from mmengine.registry import MODELS
 from PIL import Image
 
 from benchmarks.figures import inputs, memory, newton, spectral_norms
-from benchmarks.figures.__main__ import FIGURES, main, make_figures
-from benchmarks.figures.inputs import Inputs
+from benchmarks.figures.__main__ import FIGURES, main
 from benchmarks.figures.spectral_norms import norms
 from mmsoft.ops import newton_inverse
 from mmsoft.ops.soft import soft_norm_alpha
@@ -39,14 +38,15 @@ def test_normalisation_bounds_the_norm_of_the_inverse(spread):
     bottleneck = spread * torch.randn(2, 12, 32).double() / 32**0.5
     kernel = torch.exp(-0.5 * torch.cdist(bottleneck, bottleneck) ** 2)
     row_sums = kernel.sum(-1)
-    found = norms(kernel, soft_norm_alpha(kernel[None], row_sums[None, ..., None])[0, ..., 0])
+    alpha = soft_norm_alpha(kernel[None], row_sums[None, ..., None])[0, ..., 0]
+    found = {(name, kind): values for name, kind, values in norms(kernel, alpha)}
     scale = torch.diag_embed(row_sums**-0.5)
     inverse = torch.linalg.inv(kernel)
-    assert torch.allclose(found['exact']['plain'], torch.linalg.matrix_norm(inverse, 2), rtol=1e-6)
-    assert torch.allclose(found['exact']['normalised'], torch.linalg.matrix_norm(scale @ inverse @ scale, 2), rtol=1e-6)
-    for kinds in found.values():
-        assert (kinds['normalised'] <= kinds['plain'] / row_sums.amin(-1)).all()
-        assert (kinds['normalised'] < kinds['plain']).all()
+    assert torch.allclose(found['exact', 'plain'], torch.linalg.matrix_norm(inverse, 2), rtol=1e-6)
+    assert torch.allclose(found['exact', 'normalised'], torch.linalg.matrix_norm(scale @ inverse @ scale, 2), rtol=1e-6)
+    for name in spectral_norms.INVERSES:
+        plain, normalised = found[name, 'plain'], found[name, 'normalised']
+        assert (normalised <= plain / row_sums.amin(-1)).all() and (normalised < plain).all()
 
 
 def test_bytes_kept_for_the_backward_pass():
@@ -91,23 +91,22 @@ def trained(tmp_path, name='soft', model=SOFT):
     config = tmp_path / f'{name}.py'
     config.write_text(f'default_scope = "mmpretrain"\nmodel = {model and dict(backbone=model)!r}\n')
     (tmp_path / 'broken.pth').write_bytes(b'no checkpoint')
-    return {name: (str(config), str(tmp_path / 'broken.pth'))}
+    return ['--network', name, str(config), str(tmp_path / 'broken.pth')]
 
 
 @pytest.mark.parametrize(
     'given, fault',
     [
-        (lambda folder: dict(names=['mona_lisa']), 'no figure mona_lisa; choose from memory'),
-        (lambda folder: dict(inputs=Inputs(networks=dict(gpt=('', '')))), 'no network gpt; choose from soft'),
-        (lambda folder: dict(inputs=Inputs(networks=trained(folder))), 'broken.pth'),
-        (lambda folder: dict(inputs=Inputs(networks=trained(folder, model=None))), 'no model with a backbone'),
+        (lambda folder: ['mona_lisa'], 'no figure mona_lisa; choose from memory'),
+        (lambda folder: ['newton', '--network', 'gpt', '', ''], 'no network gpt; choose from soft'),
+        (lambda folder: ['newton', *trained(folder)], 'broken.pth'),
+        (lambda folder: ['newton', *trained(folder, model=None)], 'no model with a backbone'),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else '',
 )
 def test_bad_input_gets_a_sentence(tmp_path, given, fault):
-    arguments = dict(dict(names=['newton'], out_dir=tmp_path / 'out'), **given(tmp_path))
     with pytest.raises(UsageError, match=fault) as error:
-        make_figures(**arguments)
+        main([*given(tmp_path), '--out-dir', str(tmp_path / 'out')])
     assert '\n' not in str(error.value) and not (tmp_path / 'out').exists()
 
 
@@ -116,6 +115,6 @@ def test_a_network_that_does_not_fit_gets_a_sentence(tmp_path, figure):
     model = dict(SOFT, attention=dict(type='CosFormerAttention'))
     checkpoint = tmp_path / 'weights.pth'
     torch.save(MODELS.build(model).state_dict(), checkpoint)
-    networks = {name: (*trained(tmp_path, name, model)[name][:1], str(checkpoint)) for name in ('soft', 'soft_norm')}
+    networks = [[*trained(tmp_path, name, model)[:3], str(checkpoint)] for name in ('soft', 'soft_norm')]
     with pytest.raises(UsageError, match='which this measurement needs'):
-        make_figures([figure], tmp_path / 'out', Inputs(networks=networks))
+        main([figure, '--out-dir', str(tmp_path / 'out'), *networks[0], *networks[1]])

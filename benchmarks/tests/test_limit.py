@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import limit_page
+from benchmarks import limit
 from benchmarks.limit import compare
 from mmsoft import SOFT, SimADeiT
 from mmsoft.utils import UsageError
@@ -14,9 +14,9 @@ from mmsoft.utils import UsageError
 
 def test_networks_with_and_without_a_limit():
     model = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0).eval()
-    (none, *_), (four, changes, seconds, memory) = compare(model, torch.randn(1, 3, 160, 160), [4])
-    assert (none, four) == (None, 4)
-    assert 0 < changes[0] < 0.1 and seconds > 0 and not memory < 0
+    none, four = compare(model, torch.randn(1, 3, 160, 160), [4])
+    assert (none['limit'], none['map1'], four['limit']) == (0, 0, 4)
+    assert 0 < four['map1'] < 0.1 and four['seconds'] > 0 and not four['bytes'] < 0
 
 
 def test_networks_without_bottleneck_tokens():
@@ -25,50 +25,54 @@ def test_networks_without_bottleneck_tokens():
         list(compare(model, torch.randn(1, 3, 32, 32), [4]))
 
 
-def test_the_table_of_maps_goes_on_where_it_was_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(limit_page, 'compare', lambda backbone, images, limits, runs: [(None, [0.0]), (4, [0.5])])
-    monkeypatch.setattr(limit_page, 'MAP_LIMITS', (4,))
-    monkeypatch.setattr(limit_page, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: None))  # draws figures
+def compared(*changes):
+    others = dict(bytes=0, seconds=0.0)
+    return lambda *args, **kwargs: [
+        dict(limit=tokens, map1=one, map2=two, **others) for tokens, one, two in ((0, 0.0, 0.0), (100, *changes))
+    ]
+
+
+def test_rows_that_are_measured_again_replace_those_that_are_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(limit, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: None))  # draws figures
     command = ['maps', '--size', '32', '--gammas', '0.3', '--out-dir', str(tmp_path / 'work')]
     page, data = tmp_path / 'limit.md', tmp_path / 'data/limit.csv'
     page.write_text('<!-- benchmark limit_maps -->\n<!-- end -->')
-    limit_page.main(command, docs=tmp_path)
+    monkeypatch.setattr(limit, 'compare', compared(0.5, 0.25))
+    for _ in range(2):
+        limit.main(command, docs=tmp_path)
     assert not data.exists() and '| SOFT-Tiny' not in page.read_text()
     table = pd.read_csv(tmp_path / 'work/limit.csv')
     assert table[['network', 'image', 'limit']].values.tolist() == [
-        [network, image, 4] for network in ('SOFT-Norm-Tiny', 'SOFT-Tiny') for image in ('noise', 'grace_hopper')
+        [network, image, 100] for network in ('SOFT-Norm-Tiny', 'SOFT-Tiny') for image in ('noise', 'grace_hopper')
     ]
     assert table.commit.all()
-    old = dict(zip(limit_page.MAPS_KEY, ('32×32', 'SOFT-Tiny', 'fresh, γ = 0.3', 'noise')), limit=4, map1=9.0)
+    old = dict(size='32×32', network='SOFT-Tiny', weights='fresh, γ = 0.3', image='noise', limit=100, map1=9.0)
     data.parent.mkdir()
     pd.DataFrame([old, dict(old, size='64×64')]).to_csv(data, index=False)
-    monkeypatch.setattr(limit_page, 'compare', None)
-    limit_page.main([*command, '--publish'], docs=tmp_path)
-    assert '| SOFT-Tiny | fresh, γ = 0.3 | 2 | 50.0% (50) |' in ' '.join(page.read_text().split())
-    assert pd.read_csv(data).map1.tolist() == [9.0, 0.5, 0.5, 0.5, 0.5]  # of another size, and what is measured again
+    limit.main([*command, '--publish'], docs=tmp_path)
+    assert '| SOFT-Tiny | fresh, γ = 0.3 | 2 | – | 50.0% (50 / 25) |' in ' '.join(page.read_text().split())
+    assert pd.read_csv(data).map1.tolist() == [9.0, 0.5, 0.5, 0.5, 0.5]
 
 
 def test_maps_that_are_not_finite_are_told(monkeypatch):
-    found = [(None, [0.0] * 2), (4, [0.5, float('nan')])]
-    monkeypatch.setattr(limit_page, 'compare', lambda backbone, images, limits, runs: found)
-    monkeypatch.setattr(limit_page, 'MAP_LIMITS', (4,))
+    monkeypatch.setattr(limit, 'compare', compared(0.5, float('nan')))
     network = dict(type='mmsoft.SOFT', arch=dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0)
-    (row,) = limit_page.changes(network, None)
-    others = dict(zip(limit_page.MAPS_KEY, 'abcd'))
-    assert 'inf% (50 / inf)' in limit_page.maps_text(pd.DataFrame([dict(others, **row)]))
+    (row,) = limit.changes(network, None)
+    others = dict.fromkeys((*limit.NETWORK, 'image'), '')
+    assert 'inf% (50 / inf)' in limit.maps_text(pd.DataFrame([dict(others, **row)]))
 
 
 def test_scenes_and_scores_with_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr(limit_page, 'SIDE', 160)
-    monkeypatch.setattr(limit_page, 'COUNTS', dict(train=2, val=1))
-    limit_page.draw(tmp_path)
+    monkeypatch.setattr(limit, 'SIDE', 160)
+    monkeypatch.setattr(limit, 'COUNTS', dict(train=2, val=1))
+    limit.draw(tmp_path)
     day, night = ({one['category_id'] <= 6 for one in of(tmp_path, image)} for image in (1, 2))
     assert (day, night) == ({True}, {False})
     rows = [
-        dict(limit=limit or 0, trained=trained, ap=0.25 + seed / 4, ap50=0.5, seconds=1.0, memory=2e6)
-        for limit, trained, seed in product((*limit_page.LIMITS, limit_page.WITHOUT), (0, 100), (0, 1))
+        dict(limit=tokens, trained=trained, ap=0.25 + seed / 4, ap50=0.5, seconds=1.0, memory=2e6)
+        for tokens, trained, seed in product((*limit.LIMITS, limit.WITHOUT), (0, 100), (0, 1))
     ]
-    lines = limit_page.scores_text(pd.DataFrame(rows)).splitlines()
+    lines = limit.scores_text(pd.DataFrame(rows)).splitlines()
     assert lines[2].split(' | ')[1].strip() == '0.375 (0.250–0.500)' and lines[-1].startswith('| without attention')
 
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import gpu, speed
+from benchmarks import gpu, speed, worker
 from benchmarks.common import MARKED, ROOT, read_table
 from benchmarks.contenders import CONTENDERS, build_contender, contender, fold_norms
-from benchmarks.speed import ALLOCATORS, KEY, main, measure_all, plan, run_benchmark
-from benchmarks.speed_report import page_texts, ratios, write_report
-from benchmarks.targets import TARGETS
-from benchmarks.worker import Case, Settings
+from benchmarks.speed import KEY, main, plan, run_benchmark
+from benchmarks.speed_report import report, texts
+from benchmarks.targets import TARGETS, Run, ratios
+from benchmarks.worker import ALLOCATORS, Case, measure_all
 from mmsoft.utils import UsageError
 
 RUN = dict(
@@ -51,7 +51,7 @@ def answers(monkeypatch):
     """Workers that measure nothing; the cases that they were asked for."""
     asked = []
 
-    def answer(cases, allocator, settings, with_memory):
+    def answer(cases, allocator, with_memory):
         asked.extend((case, allocator, with_memory) for case in cases)
         failed = dict(seconds=float('nan'), memory=None, note='out of memory')
         seconds = dict(swin_tiny=100.0)
@@ -100,27 +100,22 @@ def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
 
 
 def test_the_page_is_of_the_data():
-    texts, page = page_texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
-    assert {found[3] for found in MARKED.finditer(page)} == {*texts}
-    assert all(text in page for text in texts.values())
+    found, page = texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
+    assert {place[3] for place in MARKED.finditer(page)} == {*found}
+    assert all(text in page for text in found.values())
 
 
 def test_the_plan_has_what_the_page_says():
-    cases = [(dtype, case) for dtype, some in plan().items() for case in some]
-    table = pd.concat(
-        runs(**{name: [value] for name, value in case._asdict().items()}, dtype=[dtype], allocator=[allocator])
-        for dtype, case in cases
-        for allocator in ALLOCATORS
+    table = pd.DataFrame(
+        dict(RUN, **dict(case._asdict(), allocator=allocator)) for case in plan() for allocator in ALLOCATORS
     )
-    assert all(contender(case.model) for _, case in cases)
-    texts = page_texts(table)
-    assert all(texts.values())
-    assert texts['targets'].count('| met ') == 6 and len(texts['targets'].splitlines()) == len(TARGETS) + 4
-    assert (
-        '| not met |' in texts['targets'] and 'Transformer' in texts['ablations'] and '**A training' in texts['short']
-    )
-    glibc = table[table.allocator == 'glibc']
-    assert ' met' not in page_texts(glibc)['targets'] and texts['short'].count(' / ') == 13
+    assert all(contender(case.model) for case in plan())
+    found = texts(table)
+    assert all(found.values())
+    assert found['targets'].count('| met ') == 6 and len(found['targets'].splitlines()) == len(TARGETS) + 2
+    assert '| not met |' in found['targets'] and 'Transformer' in found['ablations']
+    assert '**A training' in found['short'] and found['short'].count(' / ') == 13
+    assert ' met' not in texts(table[table.allocator == 'glibc'])['targets']
 
 
 def test_nothing_is_measured_when_time_is_over(tmp_path, answers):
@@ -139,8 +134,8 @@ def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatc
         dict(cases=[Case('pvt_tiny', 64, 64, False)]),
         dict(cases=[Case('soft_tiny', 64, 96, False)]),
         dict(cases=[Case('soft_tiny', 64, 64, True)]),
-        dict(settings=Settings(dtype='bfloat16')),
-        dict(settings=Settings(batch=2)),
+        dict(cases=[Case('soft_tiny', 64, 64, False, dtype='bfloat16')]),
+        dict(cases=[Case('soft_tiny', 64, 64, False, batch=2)]),
         dict(rounds=2),
     ):
         before = len(answers)
@@ -162,19 +157,18 @@ def test_a_failure_and_a_slow_contender_do_not_end_the_run(tmp_path, answers):
         (model, height): 6 if model == 'pvt_tiny' else 2 for model in models for height in (32, 64)
     }
     assert {turn for _, _, turn in answers} == {True, False}
-    report = write_report(table, tmp_path).read_text()
-    assert 'PVT-Tiny' in report and '* ResNet-50, 32×32: out of memory' in report
+    assert 'PVT-Tiny' in report(table) and '* ResNet-50, 32×32: out of memory' in report(table)
 
 
 def test_a_worker_that_ends_or_cannot_says_so(monkeypatch):
     lines = ['{"seconds": 1.0, "memory": 5}', '-9', 'null', '1', 'null']
-    worker = SimpleNamespace(stdin=io.StringIO(), stdout=iter(lines))
-    monkeypatch.setattr(speed, 'start_worker', lambda allocator: worker)
-    first, second = measure_all([Case('resnet50', 32, 32, False)] * 2, 'glibc', Settings(), False)
+    process = SimpleNamespace(stdin=io.StringIO(), stdout=iter(lines))
+    monkeypatch.setattr(worker, 'start_worker', lambda allocator: process)
+    first, second = measure_all([Case('resnet50', 32, 32, False)] * 2, 'glibc', False)
     assert first == dict(seconds=1.0, memory=5, note='') and 'out of memory' in second['note']
     with pytest.raises(RuntimeError, match='worker of resnet50 failed'):
-        measure_all([Case('resnet50', 32, 32, False)], 'glibc', Settings(), False)
-    assert len(worker.stdin.getvalue().splitlines()) == 2
+        measure_all([Case('resnet50', 32, 32, False)], 'glibc', False)
+    assert len(process.stdin.getvalue().splitlines()) == 2
 
 
 @pytest.mark.skipif(not sys.platform.startswith('linux'), reason='glibc is of Linux')
@@ -190,15 +184,15 @@ def test_the_second_allocator_keeps_pages(monkeypatch):
     assert faults[0] - faults[1] > 6 * 2**24 * 4 / 4096 or faults[0] < 20 * 2**14  # with huge pages there are few
 
 
-def test_ratios_are_of_runs_side_by_side(tmp_path):
+def test_ratios_are_of_runs_side_by_side():
+    pair = Run('soft_small', 64, 64), Run('pvt_small', 64, 64)
     table = runs(
         model=['soft_small', 'pvt_small'] * 3, round=[0, 0, 1, 1, 2, 2], seconds=[1.0, 2.0, 10.0, 20.0, 3.0, 3.0]
     )
-    found = ratios(table)
-    assert found.rival.unique().tolist() == ['pvt_small'] and sorted(found.ratio) == [0.5, 0.5, 1.0]
-    assert '0.50 / 1.00' in write_report(table, tmp_path).read_text()
+    assert sorted(ratios(table, 'time', *pair)) == [0.5, 0.5, 1.0]
+    assert 'SOFT-Small : PVT-Small' in report(table) and '0.50 / 1.00' in report(table)
     table = runs(model=['soft_small', 'pvt_small'], allocator=['glibc', 'keeps pages'])
-    assert ratios(table).empty
+    assert ratios(table, 'time', *pair).empty and ' : ' not in report(table)
 
 
 @pytest.mark.parametrize('model', ['resnet50', 'soft_norm_nano', 'sima_xcit_small', 'xcit_small'])
@@ -233,7 +227,7 @@ def test_contenders_have_rivals_and_options():
 def test_the_published_arithmetic_is_that_of_the_network():
     """Held whole, at a size where nothing else is different."""
     image, maps = torch.randn(1, 3, 64, 64), []
-    for name in ('soft_small', 'soft_small_published'):
+    for name in ('tiny_soft', 'tiny_autograd'):
         torch.manual_seed(0)
         maps.append(build_contender(name).eval()(image))
     for a, b in zip(*maps):
@@ -254,10 +248,10 @@ def test_a_gpu_page(tmp_path, answers, monkeypatch):
     done = subprocess.CompletedProcess([], 0, stdout='9 passed in 1s')
     monkeypatch.setattr(gpu, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: done, PIPE=None, STDOUT=None))
     monkeypatch.setattr(gpu, 'commit', lambda: 'abc')
-    command = ['--device', 'cpu', '--models', 'pvt_tiny', '--sizes', '64', '--out-dir', str(tmp_path)]
+    command = ['--device', 'cpu', '--quick', '--out-dir', str(tmp_path)]
     gpu.main([*command, '--minutes', '0'])
     assert not answers and (tmp_path / 'gpu.md').read_text().count('not measured yet') == 2
     gpu.main(command)
-    assert len(answers) == 2 * 2 * 2 * 3  # passes, allocators, dtypes, rounds
+    assert len(answers) == 2**5  # models, sizes, passes, allocators, dtypes
     page = (tmp_path / 'gpu.md').read_text()
-    assert '9 passed' in page and 'PVT-Tiny' in page
+    assert '9 passed' in page and 'SOFT-Norm-Nano' in page
