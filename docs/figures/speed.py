@@ -94,9 +94,10 @@ def tokens(runs):
             panel.set_xlim(None, 4.5 * max((end[1] for end in ends), default=1))
             low, high = panel.get_ylim()
             panel.set_ylim(low, 1.3 * high)
-            last = 0.0
+            last, before = low, 0
             for y, x, label, colour in sorted(ends):  # labels at the ends of the lines, none on another
-                last = max(y, last * (high / low) ** (0.09 if '\n' in label else 0.065))
+                lines = 1 + label.count('\n')
+                last, before = max(y, last * (high / low) ** (0.033 * (before + lines))), lines
                 panel.annotate(
                     label,
                     (x, y),
