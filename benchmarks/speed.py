@@ -39,7 +39,7 @@ def run_benchmark(cases: Sequence[Case], file: Path, rounds: int = 5, until: flo
 
     Returns:
         DataFrame: The runs that were asked for: :data:`KEY`, ``commit``, ``seconds``, ``memory`` (peak bytes above
-        weights and image, NaN except in the first round), and a ``note`` if it failed.
+        weights and image), and a ``note`` if it failed.
 
     Raises:
         UsageError: If the device cannot do what is asked for, or the file is of another version.
@@ -66,7 +66,7 @@ def run_benchmark(cases: Sequence[Case], file: Path, rounds: int = 5, until: flo
         ]
         if new:
             some = [Case(*(row[name] for name in Case._fields)) for row in new]
-            results = measure_all(some, allocator, with_memory=turn == 0)
+            results = measure_all(some, allocator)
             done.update({_key(row): dict(row, commit=commit, **result) for row, result in zip(new, results)})
             print(f'round {turn + 1}, {process[0].model}, {allocator}', file=sys.stderr)
             write_table(pd.DataFrame(done.values()), file)
@@ -144,6 +144,8 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
         settings['dtype'] = args.dtype
         cases = [Case(contender(name) and name, *one, passes == 'train', **settings) for name, one, passes in every]
     runs = run_benchmark(cases, args.out_dir / 'runs.csv', args.rounds, time.time() + 60 * args.minutes)
+    if runs.empty or (args.publish and len(runs) < len(cases) * runs.allocator.nunique()):
+        raise UsageError('The time ended before each backbone was measured once; the same command goes on.')
     if args.publish:
         publish(runs, docs)
     page = args.out_dir / 'benchmark.md'

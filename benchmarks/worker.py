@@ -1,6 +1,6 @@
 """Measures contenders, each in a process of its own, forked by a worker of their allocator.
 
-    echo '{"cases": [["resnet50", 64, 64, false]], "with_memory": true}' | python -m benchmarks.worker
+    echo '{"cases": [["resnet50", 64, 64, false]]}' | python -m benchmarks.worker
 
 prints for each line that it reads a JSON line for each case, the exit status of its process, and ``null``. What cannot
 be measured, for lack of memory as an example, is a ``note``.
@@ -57,8 +57,8 @@ class Case(NamedTuple):
     batch: int = 1
 
 
-def measure(case: Case, with_memory: bool) -> dict:
-    """Runs a case: ``seconds`` of one run, and its peak ``memory`` or None, see :func:`with_peak`."""
+def measure(case: Case) -> dict:
+    """Runs a case: ``seconds`` of one run, and its peak ``memory``, see :func:`with_peak`."""
     torch.manual_seed(0)
     torch.set_num_threads(case.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.dtype == 'tf32'
@@ -77,8 +77,8 @@ def measure(case: Case, with_memory: bool) -> dict:
 
     step(torch.zeros(case.batch, 3, 64, 64, device=case.device))
     image = torch.randn(case.batch, 3, case.height, case.width, device=case.device)
-    # The peak is that of a run of its own: to measure it, all free pages are given back.
-    memory = with_peak(lambda: step(image), case.device)[1] if with_memory else None
+    # The run whose peak is measured begins without free pages, and compiles; it is not timed.
+    _, memory = with_peak(lambda: step(image), case.device)
     seconds = timeit.timeit(lambda: step(image), timer=timer, number=1)
     more = int(LONG / seconds)
     if more > 1:
@@ -105,13 +105,13 @@ def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
 
 
-def measure_all(cases: Sequence[Case], allocator: str, with_memory: bool) -> list[dict]:
+def measure_all(cases: Sequence[Case], allocator: str) -> list[dict]:
     """``seconds``, ``memory`` and ``note`` of each case of one contender.
 
     If it ends for lack of memory, the benchmark goes on; an error of the code ends it.
     """
     worker = start_worker(allocator)
-    print(json.dumps(dict(cases=cases, with_memory=with_memory)), file=worker.stdin, flush=True)
+    print(json.dumps(dict(cases=cases)), file=worker.stdin, flush=True)
     *results, code = itertools.takewhile(lambda one: one is not None, map(json.loads, worker.stdout))
     if code > 0:
         raise RuntimeError(f'the worker of {cases[0].model} failed; its trace is above')
@@ -133,7 +133,7 @@ def answer(task: dict) -> None:
     sys.stdout = sys.stderr  # so that nothing else is printed between the answers
     for case in task['cases']:
         try:
-            result = measure(Case(*case), task['with_memory'])
+            result = measure(Case(*case))
         except (RuntimeError, MemoryError) as error:
             result = dict(note=f'{type(error).__name__}: {error}'.splitlines()[0])
         print(json.dumps(result), file=sys.__stdout__, flush=True)
