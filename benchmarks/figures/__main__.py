@@ -15,7 +15,7 @@ from . import memory, newton, spectral_norms
 from .inputs import NETWORKS, build, trained
 
 FIGURES: dict[str, ModuleType] = dict(memory=memory, newton=newton, spectral_norms=spectral_norms)
-"""By name, modules with ``TITLE``, ``measure(networks)``, a DataFrame, and ``draw(table, weights)``, a Figure of it."""
+"""By name, modules with ``TITLE``, ``USES`` (names of networks), ``measure(networks)`` and ``draw(table, weights)``."""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
@@ -38,16 +38,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         if unknown:
             raise UsageError(f'There is no {kind} {", ".join(unknown)}; choose from {", ".join(known)}.')
     be_quiet()
-    weights = f'trained weights of {", ".join(given)}' if given else 'random weights'
     cfgs = {**NETWORKS, **{name: trained(*files) for name, files in given.items()}}
-    networks = {name: build(cfg).double() for name, cfg in cfgs.items()}
     for name in args.names or FIGURES:
-        path = args.out_dir / f'{name}.png'
-        print(f'{path}: {FIGURES[name].TITLE}', flush=True)
-        table = FIGURES[name].measure(networks)
+        figure, path = FIGURES[name], args.out_dir / f'{name}.png'
+        print(f'{path}: {figure.TITLE}', flush=True)
+        table = figure.measure({used: build(cfgs[used]).double() for used in figure.USES})
         write_table(table, path.with_suffix('.csv'))
+        weights = [f'{"trained" if used in given else "random"} weights of {used}' for used in figure.USES]
         with atomic_write(path) as file:
-            FIGURES[name].draw(table, weights).savefig(file, format='png', dpi=110)
+            figure.draw(table, ', '.join(weights)).savefig(file, format='png', dpi=110)
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ from ..contenders import UnfusedAttention
 from .inputs import BLACK, BLUE, GREEN, ORANGE, RED, end_label, new_figure, plain
 
 TITLE = 'What a plain ViT keeps for its backward pass, against its tokens (counted)'
+USES = ()  # no network: attentions alone
 ATTENTIONS = {
     'Transformer, unfused': (UnfusedAttention, BLACK, 'o-'),
     'Performer': ('PerformerAttention', GREEN, '^-'),

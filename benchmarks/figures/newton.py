@@ -9,7 +9,7 @@ from ..inside import bottlenecks, log_missing
 from .inputs import BLACK, BLUE, GREEN, RED, new_figure, plain, scenes
 
 TITLE = 'How far k steps of Newton–Raphson are from the inverse of the bottleneck matrix A'
-NETWORKS = dict(soft='SOFT', soft_norm='SOFT-Norm')
+USES = dict(soft='SOFT', soft_norm='SOFT-Norm')
 MEASURES = dict(
     residual=r'$\Vert A A_k A - A \Vert_2 \;/\; \Vert A \Vert_2$',
     distance=r'$\Vert A_k - A^{-1} \Vert_2 \;/\; \Vert A^{-1} \Vert_2$',
@@ -38,7 +38,7 @@ def measure(networks: dict[str, nn.Module]) -> pd.DataFrame:
     """Mean, minimum and maximum of both :data:`MEASURES` over images, blocks and heads."""
     rows = [
         (name, seen.stage, kind, step, value)
-        for name in NETWORKS
+        for name in USES
         for image in scenes(SIDE, IMAGES)
         for seen in bottlenecks(networks[name], image.double())
         for kind, curves in zip(MEASURES, errors(torch.linalg.eigvalsh(seen.matrix), seen.alpha))
@@ -54,7 +54,7 @@ def draw(table: pd.DataFrame, weights: str) -> Figure:
     """A row of panels for each measure, a column for each network: a line for each stage, one for the worst matrix."""
     figure, panels = new_figure(2, 2, 5, 3.3, f'{TITLE}\n{weights}', sharex=True, sharey=True)
     for row, (kind, label) in zip(panels, MEASURES.items()):
-        for panel, (name, title) in zip(row, NETWORKS.items()):
+        for panel, (name, title) in zip(row, USES.items()):
             lines = table[(table.network == name) & (table.measure == kind)]
             for stage, colour in zip((1, 2, 3), (BLUE, RED, GREEN)):
                 line = lines[lines.stage == stage]

@@ -7,7 +7,8 @@ import torch
 from mmengine.registry import MODELS
 from PIL import Image
 
-from benchmarks.figures import inputs, memory, newton, spectral_norms
+from benchmarks.figures import __main__ as figures
+from benchmarks.figures import memory, newton, spectral_norms
 from benchmarks.figures.__main__ import FIGURES, main
 from benchmarks.figures.spectral_norms import norms
 from mmsoft.ops import newton_inverse
@@ -66,7 +67,7 @@ def drawn(tmp_path_factory):
     """All figures, in small, by the command line."""
     folder = tmp_path_factory.mktemp('figures')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs, 'NETWORKS', dict.fromkeys(inputs.NETWORKS, SOFT))
+        patch.setattr(figures, 'NETWORKS', dict.fromkeys(figures.NETWORKS, SOFT))
         for module, settings in {
             memory: dict(RATIOS=(2, 3, 4), DEPTH=1),
             newton: dict(SIDE=64, IMAGES=1),

@@ -197,7 +197,7 @@ def save_predictions(cfg: Config, out: str) -> None:
 
 @contextmanager
 def explained(config: str) -> Iterator[None]:
-    """Makes a UsageError of whatever is raised while a config is read and built."""
+    """Makes a UsageError of whatever is raised while a config is read and built, but for errors of a disk."""
     try:
         yield
     except UsageError:

@@ -4,5 +4,4 @@ python -m projects.trees control
 """
 
 _base_ = 'soft_norm.py'
-custom_imports = dict(imports=['mmsoft.checkpoint.safe_loading', 'projects.control'])
 model = dict(backbone=dict(attention=dict(_delete_=True, type='WithoutAttention')))

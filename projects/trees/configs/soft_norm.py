@@ -1,4 +1,4 @@
-"""GFL with three stages of SOFT-Norm on tree crowns: `make trees`, 15 minutes on two CPU cores.
+"""GFL with three stages of SOFT-Norm on tree crowns: `make trees`.
 
 python -m projects.trees soft_norm
 """

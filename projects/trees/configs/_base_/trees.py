@@ -1,6 +1,8 @@
 """GFL on aerial photographs of tree crowns: trained on crops of tiles, tested on whole photographs."""
 
 _base_ = ['mmdet::gfl/gfl_r50_fpn_1x_coco.py', '../../../../configs/_base_/reliable.py']
+modules = ['projects.control', 'mmpretrain.datasets.transforms']
+custom_imports = dict(imports=[*_base_.custom_imports.imports, *modules])
 metainfo = dict(classes=('tree',), palette=[(255, 200, 0)])
 # Crowns are 15 to 75 pixels wide, and hardly overlap.
 anchors = dict(octave_base_scale=4, strides=[8, 16, 32])
@@ -14,15 +16,18 @@ model = dict(
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='RandomResize', scale=(400, 400), ratio_range=(0.8, 1.4), keep_ratio=True),
+    dict(type='RandomResize', scale=(400, 400), ratio_range=(0.8, 1.6), keep_ratio=True),
     dict(type='RandomCrop', crop_size=(256, 256), allow_negative_crop=True),
+    dict(type='FilterAnnotations', min_gt_bbox_wh=(8, 8), keep_empty=False),  # slivers at the crop's sides
     dict(type='RandomFlip', prob=[0.25, 0.25, 0.25], direction=['horizontal', 'vertical', 'diagonal']),
+    # Photographs are not equally sharp: 0.7 pixels make the training photograph look like the validation photograph.
+    dict(type='mmpretrain.GaussianBlur', magnitude_range=(0.0, 1.5), magnitude_std='inf', prob=0.7),
     dict(type='PhotoMetricDistortion'),
     dict(type='PackDetInputs'),
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale_factor=1.0),
+    dict(type='Resize', scale_factor=1.25),  # about the mean of the scales in training
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
@@ -44,7 +49,7 @@ test_dataloader = val_dataloader
 val_evaluator = dict(ann_file='data/trees/validation.json')
 test_evaluator = val_evaluator
 
-max_iters = 1200
+max_iters = 3000
 train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     _delete_=True,
