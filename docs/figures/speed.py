@@ -32,7 +32,7 @@ PLACES = dict(  # of labels that would meet others
     sima_xcit_small=((-8, -2), 'right'),
     xcit_small=((-8, -12), 'right'),
     soft_norm_tiny=((8, -11), 'left'),
-    resnet50=((-4, 9), 'left'),
+    resnet50=((-8, -16), 'left'),
 )
 LINES = dict(
     soft_norm_small=('SOFT-Norm-Small', VIOLET, '-'),
