@@ -88,11 +88,15 @@ def measure_images(args: argparse.Namespace) -> str:
     for _, _, prepared in prepare(task, find_images(args.source), []):
         images = model.data_preprocessor(task.collate([prepared]), False)['inputs']
         rows += compare(model.backbone, images, args.limits)
+    by = as_table(rows).groupby('limit', sort=False)
+    return by.max().assign(seconds=by.seconds.mean()).to_markdown(floatfmt='.4g')
+
+
+def as_table(rows: Iterable[Row]) -> pd.DataFrame:
+    """What :func:`compare` yields; of maps that are not finite the change is infinite, as pandas passes over NaN."""
     table = pd.DataFrame(rows)
     maps = table.filter(like='map').columns
-    table[maps] = table[maps].fillna(np.inf)  # pandas passes over NaN
-    by = table.groupby('limit', sort=False)
-    return by.max().assign(seconds=by.seconds.mean()).to_markdown(floatfmt='.4g')
+    return table.assign(**table[maps].fillna(np.inf))
 
 
 def put_rows(file: Path, key: Row, rows: Iterable[Row]) -> None:
@@ -133,9 +137,9 @@ def picture(image: str, hw: tuple[int, int]) -> Tensor:
 
 
 def changes(cfg: dict, image: Tensor) -> list[Row]:
-    """The changes of a network's maps with each limit; of maps that are not finite, infinite."""
-    table = pd.DataFrame(compare(build(cfg), image, MAP_LIMITS, runs=0)).drop(columns=['bytes', 'seconds'])
-    return table[1:].round(6).fillna(np.inf).to_dict('records')  # pandas passes over NaN
+    """The changes of a network's maps with each limit."""
+    table = as_table(compare(build(cfg), image, MAP_LIMITS, runs=0)).drop(columns=['bytes', 'seconds'])
+    return table[1:].round(6).to_dict('records')
 
 
 def maps_text(table: pd.DataFrame) -> str:

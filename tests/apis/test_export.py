@@ -3,7 +3,6 @@
 import json
 import runpy
 import sys
-from functools import partial
 from pathlib import Path
 
 import cv2
@@ -121,7 +120,7 @@ def test_results_are_those_of_the_model(name, trained, request, tmp_path):
         config, weights = trained(name)
         file = tmp_path / 'model.onnx'
         assert 'any size' in export(config, weights, str(file))
-    run, task = partial(deployment.run, file.read_bytes()), build_task(load_config(config), weights, 'cpu')
+    run, task = deployment.reader(file.read_bytes()), build_task(load_config(config), weights, 'cpu')
     model = task.inferencer.model
     for size in ((60, 84), (64, 48)):
         data = model.data_preprocessor(task.collate([task.prepare(image(*size))]), False)
@@ -173,7 +172,7 @@ def test_images_of_one_object_or_none():
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
     scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
     example = boxes, scores, labels
-    run = partial(deployment.run, deployment.to_onnx(Suppress(), example, (), {}))
+    run = deployment.reader(deployment.to_onnx(Suppress(), example, (), {}))
     for found, want in ((scores, [2, 1]), (scores * torch.tensor([1, 0, 0]), [0]), (torch.zeros(3), [])):
         for got, given in zip(run(boxes, found, labels), (boxes, found, labels)):
             assert torch.equal(got, torch.cat([given[want], given.new_zeros(3 - len(want), *given.shape[1:])]))
