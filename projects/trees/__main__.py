@@ -51,7 +51,7 @@ def _test(config: str, checkpoint: str, folder: Path, photograph: str, **options
     """AP50 and AP of one photograph; they are 0, which the metric leaves out, if nothing was found."""
     file = f'{photograph}.json'
     files = {'test_dataloader.dataset.ann_file': file, 'test_evaluator.ann_file': f'{ROOT}/{file}'}
-    scores = test(config, checkpoint, str(folder), cfg_options=files, **options)
+    scores = test(config, checkpoint, str(folder), cfg_options=files, tta=True, **options)
     return scores.get('coco/bbox_mAP_50', 0.0), scores.get('coco/bbox_mAP', 0.0)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from torch import nn
 from trainings import forget_runs
 
 from mmsoft.attention.measure import without_attention
@@ -85,6 +86,15 @@ def test_networks_are_of_one_size(name):
         levels = model.bbox_head(model.extract_feat(torch.zeros(1, 3, 128, 128)))[0]
     assert [level.shape[-1] for level in levels] == [16, 8, 4]
     assert 1.4e6 < sum(parameter.numel() for parameter in model.parameters()) < 2e6
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_all_layers_learn_and_no_norm_depends_on_the_size_of_the_image(name):
+    """mmdet's ResNet keeps its BatchNorm as it was, and GFL's GroupNorm sees crops in training, photographs in tests."""
+    init_default_scope('mmdet')
+    model = MODELS.build(Config.fromfile(CONFIGS / f'{name}.py').model).train()
+    assert all(module.training for module in model.modules())
+    assert not [module for module in model.modules() if isinstance(module, (nn.GroupNorm, nn.InstanceNorm2d))]
 
 
 def test_the_control_is_the_network_with_its_attention_taken_away():
