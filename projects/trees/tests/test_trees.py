@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 from torch import nn
 from trainings import forget_runs
 
@@ -90,11 +91,24 @@ def test_networks_are_of_one_size(name):
 
 @pytest.mark.parametrize('name', NAMES)
 def test_all_layers_learn_and_no_norm_depends_on_the_size_of_the_image(name):
-    """mmdet's ResNet keeps its BatchNorm as it was, and GFL's GroupNorm sees crops in training, photographs in tests."""
+    """mmdet's ResNet keeps its BatchNorm as it was, and GFL's GroupNorm sees crops in training and not in tests."""
     init_default_scope('mmdet')
     model = MODELS.build(Config.fromfile(CONFIGS / f'{name}.py').model).train()
     assert all(module.training for module in model.modules())
     assert not [module for module in model.modules() if isinstance(module, (nn.GroupNorm, nn.InstanceNorm2d))]
+
+
+def test_position_embeddings_do_not_learn():
+    init_default_scope('mmdet')
+    cfg = Config.fromfile(CONFIGS / 'soft_norm.py')
+    optim = build_optim_wrapper(MODELS.build(cfg.model.backbone), cfg.optim_wrapper)
+    schedulers = [PARAM_SCHEDULERS.build(dict(one, optimizer=optim)) for one in cfg.param_scheduler]
+    for _ in range(500):
+        optim.optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+    rates = {len(group['params'][0].shape) == 3: group['lr'] for group in optim.optimizer.param_groups}
+    assert rates[True] == 0 < rates[False]
 
 
 def test_the_control_is_the_network_with_its_attention_taken_away():

@@ -38,7 +38,10 @@ test_pipeline = [
 views = [
     [dict(type='Resize', scale_factor=scale) for scale in (1.0, 1.25, 1.5)],
     [
-        *(dict(type='RandomFlip', prob=1.0, direction=direction) for direction in ('horizontal', 'vertical', 'diagonal')),
+        *(
+            dict(type='RandomFlip', prob=1.0, direction=direction)
+            for direction in ('horizontal', 'vertical', 'diagonal')
+        ),
         dict(type='RandomFlip', prob=0.0),
     ],
     [dict(type='LoadAnnotations', with_bbox=True)],
@@ -74,7 +77,7 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.05, by_epoch=False, end=100),
-    dict(type='CosineAnnealingLR', T_max=max_iters, eta_min=2e-5, by_epoch=False),
+    dict(type='CosineAnnealingLR', T_max=max_iters, eta_min_ratio=0.01, by_epoch=False),
 ]
 custom_hooks = [*_base_.custom_hooks, dict(type='EMAHook', momentum=0.01, update_buffers=True)]
 default_hooks = dict(
