@@ -107,8 +107,9 @@ def test_position_embeddings_do_not_learn():
         optim.optimizer.step()
         for scheduler in schedulers:
             scheduler.step()
-    rates = {len(group['params'][0].shape) == 3: group['lr'] for group in optim.optimizer.param_groups}
-    assert rates[True] == 0 < rates[False]
+    rates = [(group['params'][0].dim() == 3, group['lr']) for group in optim.optimizer.param_groups]
+    assert sum(embedding for embedding, _ in rates) == 3
+    assert all((rate == 0) == embedding for embedding, rate in rates)
 
 
 def test_the_control_is_the_network_with_its_attention_taken_away():
