@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .gaussian import TILE_ELEMENTS, gaussian_kernel
+from .gaussian import gaussian_kernel
 from .inverse import inverse_product
 from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
 from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
@@ -19,6 +19,7 @@ from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (128, 8, 4)}
+GROUP_ELEMENTS = {'cpu': 5 * 2**20, 'cuda': 2**27}  # of the matrices of some heads at a time: a few, one for each core
 
 
 @at_least_float32
@@ -58,8 +59,8 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small opera
 def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -> Tensor:
     """Attention of columns u (B, h, s, k) at queries q (B, h, s, d) by bottleneck tokens: (B, h, s, k)."""
     lead, m = tokens.shape[:2], tokens.size(2)
-    tile = TILE_ELEMENTS.get(q.device.type, TILE_ELEMENTS['cuda'])  # for a few heads, whose matrices stay in the cache
-    heads = prod(lead) if is_exporting() else max(1, tile // (m * (m + q.size(2))))
+    elements = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda'])
+    heads = prod(lead) if is_exporting() else max(1, elements // (m * (m + q.size(2))))
     groups = (t.flatten(0, 1).split(heads) for t in (tokens, q, u))
     backs, bases, *parts = zip(*(_project(t, q, u, norm) for t, q, u in zip(*groups)))
     matrix, columns, *sums = map(torch.cat, parts)
@@ -74,41 +75,36 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
 
 
 def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, ...]:
-    """Block Krylov space of a few heads, by full orthogonalisation (Golub and Van Loan).
+    """What attention by a few heads' tokens becomes on a basis Q, a Krylov space or, of few tokens, the whole space.
 
-    On its orthonormal basis Q attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q
-    (g, m, r), T, c, row sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
+    There attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q (g, m, r), T, c, row
+    sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
     """
-    m = tokens.size(1)
+    m, steps = tokens.size(1), SIZES[norm][2]
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
     row_sums = kernel.sum(-1, keepdim=True)
     squares = exact_product(row_sums.mT, kernel).mT, torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
     back = back * row_sums.rsqrt().mT if norm else back
     y = exact_product(u.mT, back).mT
-    basis = _orthonormal(y, y)
-    products = [exact_product(basis.mT, kernel)]
-    for _ in range(SIZES[norm][2] - 1):
-        rest = block = products[-1].mT
-        for _ in range(2):  # "twice is enough"
-            rest = rest - exact_product(basis, exact_product(basis.mT, rest))
-        new = _orthonormal(rest, block)
-        basis = torch.cat([basis, new], -1)
-        products.append(exact_product(new.mT, kernel))
-    matrix = exact_product(torch.cat(products, 1), basis)
-    if not norm:
-        matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
+    unit = torch.eye(min(m, steps * y.size(-1)), dtype=y.dtype, device=y.device)
+    basis, matrix = (unit.expand_as(kernel), kernel) if len(unit) == m else _krylov(kernel, y, steps)
+    matrix = matrix if norm else matrix + RIDGE * unit
     return back, basis, matrix, exact_product(basis.mT, y), row_sums, *squares
 
 
-def _orthonormal(x: Tensor, whole: Tensor) -> Tensor:
-    """Orthonormal basis of columns (g, m, k), what is left of ``whole``; zeros from the first one on that is rounding.
+def _krylov(matrix: Tensor, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Orthonormal basis Q of [C, A C, A² C, ...] for A (g, m, m) and C (g, m, k), m ≥ k · steps, and QᵀAQ.
 
-    Behind it, QR's columns would be orthogonal to a vector that has nothing to do with ``x``.
+    Householder's QR decomposition of the basis and what A makes of its end: of columns that add no direction it makes
+    others, which do no harm.
     """
-    basis, triangle = torch.linalg.qr(x)
-    size, left = (torch.linalg.vector_norm(t, dim=1).amax(1, keepdim=True) for t in (whole, x))
-    kept = triangle.diagonal(dim1=1, dim2=2).abs() > 16 * torch.finfo(x.dtype).eps * size + 1e-5 * left
-    return torch.where(kept.int().cumprod(1).bool().unsqueeze(1), basis, 0.0)
+    basis, _ = torch.linalg.qr(start)
+    products = [exact_product(basis.mT, matrix)]
+    for _ in range(steps - 1):
+        new = torch.linalg.qr(torch.cat([basis, products[-1].mT], -1)).Q[:, :, basis.size(-1) :]
+        basis = torch.cat([basis, new], -1)
+        products.append(exact_product(new.mT, matrix))
+    return basis, exact_product(torch.cat(products, 1), basis)
 
 
 def _spread(n: int, count: int, device: torch.device) -> Tensor:

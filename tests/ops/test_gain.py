@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmsoft.ops import gain, gaussian, matched_attention, soft_attention, soft_norm_attention
+from mmsoft.ops import gain, matched_attention, soft_attention, soft_norm_attention
 
 from . import dense
 from .oracles import tokens
@@ -73,15 +73,47 @@ def test_an_image_does_not_depend_on_its_batch_nor_on_how_heads_are_grouped(norm
     want = matched_attention(*inputs, norm)
     assert torch.equal(matched_attention(*inputs, norm), want)
     torch.testing.assert_close(matched_attention(*(t[1:2] for t in inputs), norm), want[1:2])
-    monkeypatch.setitem(gaussian.TILE_ELEMENTS, 'cpu', 1)
+    monkeypatch.setitem(gain.GROUP_ELEMENTS, 'cpu', 1)
     torch.testing.assert_close(matched_attention(*inputs, norm), want)
 
 
+MATRICES = {
+    'unit': lambda x: torch.eye(len(x)),
+    'ones': lambda x: torch.ones(len(x), len(x)),
+    'two kinds': lambda x: (torch.arange(len(x)) % 2 == torch.arange(len(x)).unsqueeze(1) % 2).double(),
+    'wide': lambda x: dense.gaussian_kernel(0.1 * x, 0.1 * x),
+    'narrow': lambda x: dense.gaussian_kernel(3 * x, 3 * x),
+    'hardly any': lambda x: 1e-20 * dense.gaussian_kernel(x, x),
+}
+
+
+@pytest.mark.parametrize('columns', ['any', 'equal', 'first one is small', 'zeros'])
+@pytest.mark.parametrize('kind', MATRICES)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=['float32', 'float64'])
+def test_the_basis_is_orthonormal_and_holds_what_the_matrix_makes_of_the_columns(kind, columns, dtype):
+    """Also where rounding is all that is left of a column; vectors that are not orthogonal made the gain NaN."""
+    x, start = tokens(300, 4, seed=1).double(), tokens(1, 300, 8, seed=2).double()
+    start = dict(zeros=0 * start, equal=start[:, :, :1].expand_as(start)).get(columns, start)
+    start = torch.cat([1e-6 * start[:, :, :1], start[:, :, 1:]], 2) if columns == 'first one is small' else start
+    matrix = MATRICES[kind](x)[None].to(dtype)
+    basis, projected = gain._krylov(matrix, start.to(dtype), 4)
+    matrix, start, basis, rounding = matrix.double(), start.to(dtype).double(), basis.double(), torch.finfo(dtype).eps
+    square = basis.mT @ basis
+    found = square.diagonal(dim1=1, dim2=2).round()
+    torch.testing.assert_close(square, torch.diag_embed(found), rtol=0, atol=1e4 * rounding)
+    torch.testing.assert_close(projected.double(), basis.mT @ matrix @ basis, rtol=0, atol=30 * rounding * 300)
+    for power in range(4):
+        rest = start - basis @ (basis.mT @ start)
+        assert rest.norm() <= 100 * rounding * start.norm(), power
+        start = matrix @ start
+
+
 @both
+@pytest.mark.parametrize('m', [9, 200])
 @pytest.mark.parametrize('kind', ['equal', 'zeros', 'no values', 'equal values', 'two kinds', 'one few', 'far apart'])
-def test_degenerate_tokens(norm, kind):
+def test_degenerate_tokens(norm, kind, m):
     """Krylov spaces of one dimension, or none; the gain stays finite, and right where there is one."""
-    q, few, v, full = problem(n=600, full=9, few=1 if kind == 'one few' else 4)
+    q, few, v, full = problem(n=600, full=m, few=1 if kind == 'one few' else 4)
     if kind in ('equal', 'zeros'):
         q, few, full = (torch.full_like(t, 0.3 * (kind == 'equal')) for t in (q, few, full))
     elif kind == 'two kinds':
