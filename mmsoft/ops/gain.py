@@ -19,7 +19,10 @@ from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (128, 8, 4)}
-GROUP_ELEMENTS = {'cpu': 5 * 2**20, 'cuda': 2**27}  # of the matrices of some heads at a time: a few, one for each core
+GROUP_ELEMENTS = {
+    'cpu': 5 * 2**20,
+    'cuda': 2**27,
+}  # of kernels formed at a time: of four heads of SOFT-Norm at 800×1344
 
 
 @at_least_float32
@@ -75,28 +78,28 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
 
 
 def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, ...]:
-    """What attention by a few heads' tokens becomes on a basis Q, a Krylov space or, of few tokens, the whole space.
+    """What attention by a few heads' tokens becomes on an orthonormal basis Q of a Krylov space.
 
     There attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q (g, m, r), T, c, row
     sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
     """
-    m, steps = tokens.size(1), SIZES[norm][2]
+    m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
     row_sums = kernel.sum(-1, keepdim=True)
     squares = exact_product(row_sums.mT, kernel).mT, torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
-    back = back * row_sums.rsqrt().mT if norm else back
+    back = back * row_sums.rsqrt().mT if norm else back.clone()  # a view would keep the whole kernel
     y = exact_product(u.mT, back).mT
-    unit = torch.eye(min(m, steps * y.size(-1)), dtype=y.dtype, device=y.device)
-    basis, matrix = (unit.expand_as(kernel), kernel) if len(unit) == m else _krylov(kernel, y, steps)
-    matrix = matrix if norm else matrix + RIDGE * unit
+    basis, matrix = _krylov(kernel, y, SIZES[norm][2])
+    if not norm:
+        matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
     return back, basis, matrix, exact_product(basis.mT, y), row_sums, *squares
 
 
 def _krylov(matrix: Tensor, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Orthonormal basis Q of [C, A C, A² C, ...] for A (g, m, m) and C (g, m, k), m ≥ k · steps, and QᵀAQ.
+    """Orthonormal basis Q of [C, A C, A² C, ...] for A (g, m, m) and C (g, m, k), and QᵀAQ.
 
-    Householder's QR decomposition of the basis and what A makes of its end: of columns that add no direction it makes
-    others, which do no harm.
+    New columns lie almost in the span of the old ones. Householder's QR decomposition of all keeps Q orthonormal up to
+    rounding. Where a column adds no direction, it returns another one, which is harmless, and never more than m.
     """
     basis, _ = torch.linalg.qr(start)
     products = [exact_product(basis.mT, matrix)]
