@@ -5,6 +5,7 @@ drawn in work_dirs/trees/NAME_SEED/TIMESTAMP/drawn/.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Optional
@@ -29,19 +30,21 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> dict[str, float
     """Trains a config and tests it on each photograph; ``scores.json`` in its folder keeps what it returns.
 
     Returns:
-        AP50 by photograph, AP of the validation photograph (of 100 detections), and AP50 of it without attention.
+        By photograph: AP50, AP (of 100 detections) and, of our networks, AP50 without their attention.
     """
     config, folder = str(CONFIGS / f'{name}.py'), WORK / f'{name}_{seed}'
 
     def compute() -> dict[str, float]:
         train(config, str(folder), resume='auto', cfg_options={'randomness.seed': seed, **(options or {})})
         checkpoint = str(latest_checkpoint(folder))
+        attends = load_config(config).model.backbone.type.startswith('mmsoft.')
         scores = {}
         for photograph in TESTED:
             found = _test(config, checkpoint, folder, photograph, show_dir='drawn')
             scores[photograph], scores[f'{photograph} AP'] = found
-        if load_config(config).model.backbone.type.startswith('mmsoft.'):
-            scores['without attention'], _ = _test(config, checkpoint, folder, 'validation', without_attention=[])
+            if attends:
+                controlled, _ = _test(config, checkpoint, folder, photograph, without_attention=[])
+                scores[f'{photograph} without attention'] = controlled
         return scores
 
     return kept(folder / 'scores.json', compute)
@@ -57,23 +60,24 @@ def _test(config: str, checkpoint: str, folder: Path, photograph: str, **options
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:
     """Means over seeds and, of several, their spread (standard deviation), as a Markdown table."""
-    columns = {
-        'AP50, validation': lambda one: one['validation'],
-        'AP': lambda one: one['validation AP'],
-        'AP50, other forests': lambda one: mean(one[forest] for forest in FORESTS),
-    }
-    controlled = 'without attention'
-    rows = [
-        [
-            name,
-            len(each),
-            *(spread([of(one) for one in each], 3) for of in columns.values()),
-            spread([one[controlled] for one in each], 3) if all(controlled in one for one in each) else '–',
-        ]
-        for name, each in runs.items()
+    none = 'without attention'
+    columns = [
+        ('AP50, validation', ['validation']),
+        (none, [f'validation {none}']),
+        ('AP50, other forests', FORESTS),
+        (none, [f'{forest} {none}' for forest in FORESTS]),
+        ('AP, validation', ['validation AP']),
     ]
-    header = ['config', 'seeds', *columns, 'AP50, validation, attention taken away']
+    rows = [[name, len(each), *(_mean(each, keys) for _, keys in columns)] for name, each in runs.items()]
+    header = ['config', 'seeds', *(title for title, _ in columns)]
     return tabulate(rows, header, tablefmt='github', disable_numparse=True)
+
+
+def _mean(runs: list[dict[str, float]], keys: Sequence[str]) -> str:
+    """Mean and spread over runs of the mean of some scores, which not every network has."""
+    if not set(keys) <= set(runs[0]):
+        return '–'
+    return spread([mean(run[key] for key in keys) for run in runs], 3)
 
 
 if __name__ == '__main__':

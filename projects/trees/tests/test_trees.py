@@ -134,7 +134,7 @@ def test_the_command_trains_tests_and_draws_and_does_nothing_twice(source, tmp_p
     short.update({f'{kind}_dataloader.num_workers': 0 for kind in ('train', 'val', 'test')})
     short.update({f'{kind}_dataloader.persistent_workers': False for kind in ('train', 'val', 'test')})
     scores = run('control', 0, short)
-    assert {*TESTED, 'without attention'} <= set(scores)
+    assert {*TESTED, *(f'{one} without attention' for one in TESTED)} <= set(scores)
     folder = tmp_path / 'work_dirs/trees/control_0'
     assert len({image.name for image in folder.rglob('drawn/**/*.png')}) == len(TESTED)
     before = sorted(folder.rglob('*'))
@@ -143,8 +143,11 @@ def test_the_command_trains_tests_and_draws_and_does_nothing_twice(source, tmp_p
 
 def test_the_table_has_means_and_spreads():
     one = {'validation': 0.4, 'validation AP': 0.2, 'florida': 0.3, 'california': 0.2}
-    rows = table(dict(a=[one, dict(one, validation=0.6)], b=[dict(one, **{'without attention': 0.1})])).splitlines()
+    controlled = {f'{name} without attention': score / 2 for name, score in one.items()}
+    rows = table(dict(a=[one, dict(one, validation=0.6)], b=[{**one, **controlled}])).splitlines()
     assert [cell.strip() for cell in rows[2].split('|')[1:-1]] == [
-        'a', '2', '0.500 ± 0.141', '0.200 ± 0.000', '0.250 ± 0.000', '–',
+        'a', '2', '0.500 ± 0.141', '–', '0.250 ± 0.000', '–', '0.200 ± 0.000',
     ]  # fmt: skip
-    assert [cell.strip() for cell in rows[3].split('|')[1:-1]] == ['b', '1', '0.400', '0.200', '0.250', '0.100']
+    assert [cell.strip() for cell in rows[3].split('|')[1:-1]] == [
+        'b', '1', '0.400', '0.200', '0.250', '0.125', '0.200',
+    ]  # fmt: skip
