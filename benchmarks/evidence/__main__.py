@@ -1,7 +1,6 @@
 """Trains rows, keeps what is done, and prints or publishes the tables: ``python -m benchmarks.evidence``."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -13,30 +12,13 @@ import torch
 from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
-from mmsoft.utils.files import atomic_write
 
-from ..common import ROOT, be_quiet, commit
+from ..common import ROOT
 from . import store
 from .far import Far
-from .rows import ROWS, select
+from .rows import select
 from .scenes import SHAPES
-
-
-def train_row(folder: Path, name: str, seed: int) -> None:
-    """Trains a row with a seed, and writes ``result.json`` to a folder of their names."""
-    be_quiet()
-    row, own = ROWS[name], folder / f'{name}_seed{seed}'
-    found = row.task.train(seed, folder / 'shapes', own)
-    record = dict(row=name, seed=seed, key=row.key, commit=commit(), torch=torch.__version__, **found)
-    with atomic_write(own / 'result.json') as file:
-        file.write(json.dumps(record).encode())
-
-
-def done(folder: Path, name: str, seed: int) -> Optional[store.Record]:
-    """The result of a training, if it is there, and the row has not changed since."""
-    file = folder / f'{name}_seed{seed}' / 'result.json'
-    found = json.loads(file.read_text()) if file.is_file() else {}
-    return found if found.get('key') == ROWS[name].key else None
+from .training import done, train_row
 
 
 def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:

@@ -1,8 +1,11 @@
 """The evidence: its rows, how trainings go on, and the store behind the pages."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +16,11 @@ from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
 from benchmarks.evidence import store
-from benchmarks.evidence.__main__ import done
 from benchmarks.evidence.methods import METHODS
 from benchmarks.evidence.networks import NETWORKS, all_without_attention
 from benchmarks.evidence.rows import ROWS
 from benchmarks.evidence.scenes import SHAPES, Method
+from benchmarks.evidence.training import done
 from benchmarks.tests.chance import chance
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
@@ -157,8 +160,10 @@ def test_a_watched_training_has_a_course(tmp_path):
 def test_what_is_done_stays_done_until_its_row_changes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = ['far_deit_sima', '--seeds', '1', '--work-dir', 'work']
-    tool.main(arguments)
-    printed = capsys.readouterr().out
+    command = [sys.executable, '-m', 'benchmarks.evidence', *arguments]  # as its users do: its processes import it anew
+    printed = subprocess.run(
+        command, env={**os.environ, 'PYTHONPATH': str(ROOT)}, capture_output=True, text=True
+    ).stdout
     assert '1 of 1 trainings to do' in printed and 'far_deit_sima, seed 0: done' in printed and '| *chance*' in printed
     file = tmp_path / 'work/far_deit_sima_seed0/result.json'
     result = json.loads(file.read_text())
