@@ -1,7 +1,7 @@
 """GFL on aerial photographs of tree crowns: trained on crops of tiles, tested on whole photographs."""
 
 _base_ = ['mmdet::gfl/gfl_r50_fpn_1x_coco.py', '../../../../configs/_base_/reliable.py']
-modules = ['projects.control', 'projects.trees.fusion', 'mmpretrain.datasets.transforms']
+modules = ['projects.control', 'projects.trees.attention', 'projects.trees.fusion', 'mmpretrain.datasets.transforms']
 custom_imports = dict(imports=[*_base_.custom_imports.imports, *modules])
 metainfo = dict(classes=('tree',), palette=[(255, 200, 0)])
 # Crowns are 15 to 75 pixels wide, and hardly overlap.

@@ -1,0 +1,54 @@
+"""SOFT's attention with stochastic depth."""
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from mmsoft.attention import Site, SOFTAttention
+from mmsoft.registry import MODELS
+
+
+@MODELS.register_module()
+class StochasticSOFTAttention(SOFTAttention):
+    """In training, each block attends in a random part of the images; in the others its convolution is left alone.
+
+    Stochastic depth of the attention (`Huang et al. 2016 <https://arxiv.org/abs/1603.09382>`_): in tests all images
+    attend, and attention is multiplied by ``1 - drop_rate``. Images that go without cost nothing. Crops have
+    few bottleneck tokens: ``bottleneck_limit`` is for tests.
+
+    Args:
+        site (Site): The place it is made for.
+        drop_rate (float): Part of a batch's images that go without; one image at least attends. Defaults to 0.5.
+        **kwargs: See :class:`mmsoft.attention.SOFTAttention`.
+    """
+
+    def __init__(self, site: Site, drop_rate: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(site, **kwargs)
+        self.drop_rate = drop_rate
+        self.whole, self.product = self.product, self._of_some
+        self.attended = ScaledInTests(1 - drop_rate)
+
+    def _of_some(self, q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int) -> Tensor:
+        """The product; in training, zero for a random part of the images."""
+        if not self.training:
+            return self.whole(q, bottleneck, v, iterations)
+        kept = torch.randperm(len(q), device=q.device)[: max(1, round(len(q) * (1 - self.drop_rate)))]
+        out = self.whole(q[kept], bottleneck[kept], v[kept], iterations)
+        return torch.zeros_like(v).index_copy(0, kept, out)
+
+    def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:
+        """See :class:`SOFTAttention`; None in training."""
+        return None if self.training else super()._few(bottleneck, hw)
+
+
+class ScaledInTests(nn.Module):
+    """Multiplies a tensor in evaluation, and leaves it as it is in training."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The tensor, or its multiple."""
+        return x if self.training else x * self.scale
