@@ -133,6 +133,7 @@ def test_the_command_trains_tests_and_draws_and_does_nothing_twice(source, tmp_p
     short = {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_dataloader.batch_size': 1}
     short.update({f'{kind}_dataloader.num_workers': 0 for kind in ('train', 'val', 'test')})
     short.update({f'{kind}_dataloader.persistent_workers': False for kind in ('train', 'val', 'test')})
+    short['model.bbox_head.feat_channels'] = 32  # the tested network has it, too, or the checkpoint would not fit
     scores = run('control', 0, short)
     assert {*TESTED, *(f'{one} without attention' for one in TESTED)} <= set(scores)
     folder = tmp_path / 'work_dirs/trees/control_0'
