@@ -14,8 +14,9 @@ class StochasticSOFTAttention(SOFTAttention):
     """In training, each block attends in a random part of the images; in the others its convolution is left alone.
 
     Stochastic depth of the attention (`Huang et al. 2016 <https://arxiv.org/abs/1603.09382>`_): in tests all images
-    attend, and attention is multiplied by ``1 - drop_rate``. Images that go without cost nothing. Crops have
-    few bottleneck tokens: ``bottleneck_limit`` is for tests.
+    attend, and attention is multiplied by ``1 - drop_rate``. Where that is no whole number of images, it is scaled in
+    training, too, so that its mean is the same in any batch. Images that go without cost nothing. Crops have few
+    bottleneck tokens: ``bottleneck_limit`` is for tests.
 
     Args:
         site (Site): The place it is made for.
@@ -33,8 +34,9 @@ class StochasticSOFTAttention(SOFTAttention):
         """The product; in training, zero for a random part of the images."""
         if not self.training:
             return self.whole(q, bottleneck, v, iterations)
-        kept = torch.randperm(len(q), device=q.device)[: max(1, round(len(q) * (1 - self.drop_rate)))]
-        out = self.whole(q[kept], bottleneck[kept], v[kept], iterations)
+        images = len(q) * (1 - self.drop_rate)
+        kept = torch.randperm(len(q), device=q.device)[: max(1, round(images))]
+        out = self.whole(q[kept], bottleneck[kept], v[kept], iterations) * (images / len(kept))
         return torch.zeros_like(v).index_copy(0, kept, out)
 
     def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:
