@@ -14,9 +14,9 @@ class StochasticSOFTAttention(SOFTAttention):
     """In training, each block attends in a random part of the images; in the others its convolution is left alone.
 
     Stochastic depth of the attention (`Huang et al. 2016 <https://arxiv.org/abs/1603.09382>`_): in tests all images
-    attend, and attention is multiplied by ``1 - drop_rate``. Where that is no whole number of images, it is scaled in
-    training, too, so that its mean is the same in any batch. Images that go without cost nothing. Crops have few
-    bottleneck tokens: ``bottleneck_limit`` is for tests.
+    attend, and attention is multiplied by ``1 - drop_rate``. Those that attend in training make up for the others, so
+    the mean over a batch is the same. Images that go without cost nothing. Crops have few bottleneck tokens:
+    ``bottleneck_limit`` is for tests.
 
     Args:
         site (Site): The place it is made for.
@@ -28,15 +28,14 @@ class StochasticSOFTAttention(SOFTAttention):
         super().__init__(site, **kwargs)
         self.drop_rate = drop_rate
         self.whole, self.product = self.product, self._of_some
-        self.attended = ScaledInTests(1 - drop_rate)
+        self.attended = Scaled(1 - drop_rate)
 
     def _of_some(self, q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int) -> Tensor:
         """The product; in training, zero for a random part of the images."""
         if not self.training:
             return self.whole(q, bottleneck, v, iterations)
-        images = len(q) * (1 - self.drop_rate)
-        kept = torch.randperm(len(q), device=q.device)[: max(1, round(images))]
-        out = self.whole(q[kept], bottleneck[kept], v[kept], iterations) * (images / len(kept))
+        kept = torch.randperm(len(q), device=q.device)[: max(1, round(len(q) * (1 - self.drop_rate)))]
+        out = self.whole(q[kept], bottleneck[kept], v[kept], iterations) * (len(q) / len(kept))
         return torch.zeros_like(v).index_copy(0, kept, out)
 
     def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:
@@ -44,13 +43,13 @@ class StochasticSOFTAttention(SOFTAttention):
         return None if self.training else super()._few(bottleneck, hw)
 
 
-class ScaledInTests(nn.Module):
-    """Multiplies a tensor in evaluation, and leaves it as it is in training."""
+class Scaled(nn.Module):
+    """Multiplies a tensor by a number."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
         self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
-        """The tensor, or its multiple."""
-        return x if self.training else x * self.scale
+        """The multiple."""
+        return x * self.scale
