@@ -10,4 +10,5 @@ attention = dict(type='StochasticSOFTAttention', drop_rate=0.75, initial_gamma=0
 backbone = dict(type='mmsoft.SOFT', arch=arch, attention=attention, out_indices=(1, 2))
 model = dict(backbone=dict(_delete_=True, **backbone), neck=dict(in_channels=[96, 160]))
 # What position embeddings learn in crops is stretched over a whole photograph, where places mean nothing.
-optim_wrapper = dict(optimizer=dict(lr=1e-3), paramwise_cfg=dict(custom_keys=dict(pos_embed=dict(lr_mult=0.0))))
+rates = dict(backbone=dict(lr_mult=0.5), pos_embed=dict(lr_mult=0.0))
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys=rates))

@@ -12,6 +12,7 @@ from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 from torch import nn
 from trainings import forget_runs
 
+from mmsoft.attention import SimAAttention, Site
 from mmsoft.attention.measure import without_attention
 from projects.trees.__main__ import CONFIGS, NAMES, run, table
 from projects.trees.tiles import TESTED, TRAINING, Photograph, make_data, starts, tiles
@@ -98,18 +99,40 @@ def test_all_layers_learn_and_no_norm_depends_on_the_size_of_the_image(name):
     assert not [module for module in model.modules() if isinstance(module, (nn.GroupNorm, nn.InstanceNorm2d))]
 
 
-def test_position_embeddings_do_not_learn():
+def test_position_embeddings_do_not_learn_and_the_backbone_has_half_the_rate():
     init_default_scope('mmdet')
     cfg = Config.fromfile(CONFIGS / 'soft_norm.py')
-    optim = build_optim_wrapper(MODELS.build(cfg.model.backbone), cfg.optim_wrapper)
+    model = MODELS.build(cfg.model)
+    optim = build_optim_wrapper(model, cfg.optim_wrapper)
     schedulers = [PARAM_SCHEDULERS.build(dict(one, optimizer=optim)) for one in cfg.param_scheduler]
     for _ in range(500):
         optim.optimizer.step()
         for scheduler in schedulers:
             scheduler.step()
-    rates = [(group['params'][0].dim() == 3, group['lr']) for group in optim.optimizer.param_groups]
-    assert sum(embedding for embedding, _ in rates) == 3
-    assert all((rate == 0) == embedding for embedding, rate in rates)
+    rate = {id(group['params'][0]): group['lr'] for group in optim.optimizer.param_groups}
+    rates = {name: rate[id(parameter)] for name, parameter in model.named_parameters()}
+    whole = rates['bbox_head.gfl_cls.weight']
+    embeddings = {name for name in rates if 'pos_embed' in name}
+    assert len(embeddings) == 3 and whole > 0
+    for name, rate in rates.items():
+        assert rate == (0 if name in embeddings else whole / 2 if name.startswith('backbone.') else whole), name
+
+
+def test_sima_attends_on_photographs_as_on_crops():
+    """Four times the same tokens give the same, and as many as a crop has what SimA gives as published."""
+    init_default_scope('mmdet')
+    cfg = Config.fromfile(CONFIGS / 'sima.py')
+    (crop,) = (one.crop_size for one in cfg.train_pipeline if one.type == 'RandomCrop')
+    rows, columns = (side // cfg.arch.patch_size for side in crop)
+    backbone = MODELS.build(cfg.model.backbone).eval()
+    tokens = torch.randn(1, rows * columns, cfg.arch.embed_dims)
+    attn = backbone.blocks[0].attn
+    published = SimAAttention(Site(cfg.arch.embed_dims, cfg.arch.num_heads, (28, 28), 4)).eval()
+    published.load_state_dict(attn.state_dict())
+    with torch.no_grad():
+        once, repeated = attn(tokens, (rows, columns)), attn(tokens.repeat(1, 4, 1), (2 * rows, 2 * columns))
+        torch.testing.assert_close(published(tokens, (rows, columns)), once)
+    torch.testing.assert_close(repeated, once.repeat(1, 4, 1))
 
 
 def test_the_control_is_the_network_with_its_attention_taken_away():
