@@ -17,7 +17,7 @@ from mmsoft.utils import UsageError
 from .common import ROOT, code_version, processor, read_table, write_table
 from .contenders import ABLATIONS, CONTENDERS, contender
 from .speed_report import publish, report
-from .targets import GAIN, LIMITED
+from .targets import GAIN, LIMITED, RECOMPUTED
 from .worker import ALLOCATORS, Case, measure_all
 
 Size = tuple[int, int]
@@ -104,6 +104,7 @@ def plan() -> list[Case]:
         *(Case(name, *one, False) for name in [*LIMITED, *others, *full] for one in SIZES),
         *(Case(name, *one, True) for name in trained for one in SIZES),
         *(Case(name + GAIN, *SIZES[-1], False) for name in LIMITED),
+        *(Case(name + RECOMPUTED, *SIZES[-1], True) for name in LIMITED if name.endswith('_100')),
         *(Case('soft_norm_small_100', side, side, False) for side in (1024, 1536, 2048)),
         *(Case(name, 224, 224, backward) for name in ABLATIONS for backward in (False, True)),
         *(Case(name, *SIZES[-1], False, dtype='bfloat16') for name in half),

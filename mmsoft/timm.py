@@ -144,9 +144,8 @@ class TimmModel(nn.Module):
     def group_matcher(self, coarse: bool = False) -> Union[dict[str, Any], Callable[[str], int]]:
         """The layer of a parameter, by its name, or its stage with ``coarse``; for layer-wise learning rates."""
         if coarse:
-            return dict(
-                stem=r'^backbone\.(?:patch_embed|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)'
-            )
+            stem = r'^backbone\.(?:patch_embed|pos_|cls_token)'
+            return dict(stem=stem, blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
         return lambda name: self.backbone.get_layer_depth(name)[0]
 
     def no_weight_decay(self) -> set[str]:

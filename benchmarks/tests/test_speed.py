@@ -114,7 +114,7 @@ def test_the_plan_has_what_the_page_says():
     assert all(found.values())
     assert found['targets'].count('| met ') == 6 and len(found['targets'].splitlines()) == len(TARGETS) + 2
     assert '| not met |' in found['targets'] and 'Transformer' in found['ablations']
-    assert '**A training' in found['short'] and found['short'].count(' / ') == 13
+    assert '**A training' in found['short'] and found['short'].count(' / ') == 17
     assert ' met' not in texts(table[table.allocator == 'glibc'])['targets']
 
 

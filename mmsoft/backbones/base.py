@@ -36,7 +36,7 @@ class BaseBackbone(BaseModule):
         frozen_stages (int): 0 freezes the stem and what comes with it, k also the first k stages or blocks, all of
             them also the final norm. -1 freezes nothing.
         norm_eval (bool): Keep BatchNorm in eval mode while training.
-        with_cp (bool): Recompute each block in the backward pass to save memory.
+        with_cp (bool or str): Recompute each block in the backward pass to save memory, or ``'ffn'``: its FFN alone.
         drop_rate (float): Elementwise dropout of the residual branches.
         drop_path_rate (float): Stochastic depth; see the subclass for how it is spread over the blocks.
         in_channels (int): Channels of the image.
@@ -57,7 +57,7 @@ class BaseBackbone(BaseModule):
         with_cls_token: bool = False,
         frozen_stages: int = -1,
         norm_eval: bool = False,
-        with_cp: bool = False,
+        with_cp: Union[bool, str] = False,
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         in_channels: int = 3,
@@ -66,6 +66,7 @@ class BaseBackbone(BaseModule):
         super().__init__(init_cfg)
         self.init_cfg: Optional[Union[dict, list[dict]]]
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
+        check_choice('with_cp', with_cp, (False, True, 'ffn'))
         out_indices = (out_indices,) if isinstance(out_indices, int) else tuple(out_indices)
         if out_type == 'cls_token':
             out_indices = (depth - 1,)
@@ -176,7 +177,7 @@ class Stage(BaseModule):
     """Embedding of a map to C = ``embed_dims`` channels; norm, class token and position embedding if given; blocks.
 
     ``grid`` has the rows and columns that a learned position embedding, of the class token too, is made for. ``blocks``
-    are called with tokens and the shape of their map; ``with_cp`` recomputes each of them in the backward pass.
+    are called with tokens and the shape of their map; for ``with_cp`` see :func:`apply_block`.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class Stage(BaseModule):
         embed_dims: int,
         blocks: ModuleList,
         with_cls_token: bool,
-        with_cp: bool,
+        with_cp: Union[bool, str],
         norm: Optional[nn.Module] = None,
         grid: Optional[tuple[int, int]] = None,
     ) -> None:

@@ -97,10 +97,7 @@ def _replace(folder: Path, files: list) -> None:
 
 
 def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
-    """Generates the data set's files, pairs of a path below the root and the content.
-
-    Every image has its own random generator, so none depends on the others or on how many there are.
-    """
+    """Yields paths below the root and contents; an image has its own random generator, so it depends on no other."""
     size, short = parameters.size, parameters.size * 3 // 4
 
     def generator(stream: int, index: int) -> np.random.Generator:

@@ -66,10 +66,7 @@ class NamedSamples(Dataset):
         setattr(self.dataset, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
 
     def __getitem__(self, index: Union[int, tuple[Key, int]]) -> Any:
-        """Loads a sample, given as its index, or as the key of its random states and its index.
-
-        Raises BrokenSample if it cannot be loaded, which says which it is, and what to do.
-        """
+        """Loads a sample by its index, alone or with the key of its random states; BrokenSample if it cannot be."""
         if isinstance(index, tuple):
             key, index = index
             set_random_states(*key)

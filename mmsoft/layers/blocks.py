@@ -1,6 +1,8 @@
 """Transformer blocks: attention and feed-forward network with residual connections, normalised after or before."""
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Union
 
 import torch
 import torch.utils.checkpoint as cp
@@ -11,11 +13,14 @@ from torch import Tensor, nn
 
 from mmsoft.ops.numerics import is_compiling, is_exporting
 
-RUN_ELEMENTS = 2**19  # of an FFN's wide intermediate at a time, in evaluation on a CPU: so many stay in the cache
+# Of an FFN's wide intermediate at a time, on a CPU: so many stay in the cache, or need little memory to be recomputed.
+RUN_ELEMENTS, RECOMPUTED_ELEMENTS = 2**19, 2**23
 
 
 class FFN(BaseModule):
     """Linear map of C to 4 · C channels, activation, by default the exact GELU, and linear map back."""
+
+    recompute = False  #: Whether what has 4 · C channels is computed again in the backward pass, and not kept.
 
     def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU')) -> None:
         super().__init__()
@@ -24,17 +29,21 @@ class FFN(BaseModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
+        recompute = self.recompute and x.requires_grad
         in_graph = torch.jit.is_tracing() or is_exporting() or is_compiling()  # which would fix the number of runs
-        if in_graph or torch.is_grad_enabled() or x.device.type != 'cpu':
-            return self.layers(x)
-        tokens = max(1, RUN_ELEMENTS // max(1, x.size(0) * self.layers[1].in_features))
-        runs = [self.layers(run) for run in x.split(tokens, dim=1)]
-        return torch.cat(runs, dim=1) if len(runs) > 1 else runs[0]
+        runs: Sequence[Tensor] = [x]
+        if x.device.type == 'cpu' and not in_graph and (recompute or not torch.is_grad_enabled()):
+            elements = RECOMPUTED_ELEMENTS if recompute else RUN_ELEMENTS
+            runs = x.split(max(1, elements // max(1, x.size(0) * self.layers[1].in_features)), dim=1)
+        layers = partial(cp.checkpoint, self.layers, use_reentrant=False) if recompute else self.layers
+        outs = [layers(run) for run in runs]
+        return torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]
 
 
-def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: bool = False) -> Tensor:
-    """Calls a block; ``with_cp`` keeps none of its intermediate results, the backward pass calls it again."""
-    if with_cp and x.requires_grad:
+def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: Union[bool, str] = False) -> Tensor:
+    """Calls a block, of which ``with_cp`` keeps no intermediate result, and ``'ffn'`` none of its FFN, for backward."""
+    block.ffn.recompute = with_cp == 'ffn'
+    if with_cp and not block.ffn.recompute and x.requires_grad:
         return cp.checkpoint(block, x, *args, use_reentrant=False)
     return block(x, *args)
 

@@ -17,10 +17,10 @@ class OptionError(UsageError, ValueError):
     """An argument of a network names something that does not exist, or that does not fit its place."""
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: object, choices: Sequence) -> None:
     """Raises OptionError if ``value`` is none of the ``choices`` of the argument ``name``."""
     if value not in choices:
-        raise OptionError(f'{name} must be one of {", ".join(choices)}; got {value!r}')
+        raise OptionError(f'{name} must be one of {", ".join(map(str, choices))}; got {value!r}')
 
 
 def on_one_line(text: str) -> str:
