@@ -20,12 +20,11 @@ RUN_ELEMENTS, RECOMPUTED_ELEMENTS = 2**19, 2**23
 class FFN(BaseModule):
     """Linear map of C to 4 · C channels, activation, by default the exact GELU, and linear map back."""
 
-    recompute = False  #: Whether what has 4 · C channels is computed again in the backward pass, and not kept.
-
     def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU')) -> None:
         super().__init__()
         first = nn.Sequential(nn.Linear(embed_dims, 4 * embed_dims), build_activation_layer(act_cfg))
         self.layers = nn.Sequential(first, nn.Linear(4 * embed_dims, embed_dims))
+        self.recompute = False  # what has 4 · C channels in the backward pass; see apply_block
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (B, n, C) to the same."""
@@ -41,8 +40,8 @@ class FFN(BaseModule):
 
 
 def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: Union[bool, str] = False) -> Tensor:
-    """Calls a block, of which ``with_cp`` keeps no intermediate result, and ``'ffn'`` none of its FFN, for backward."""
-    block.ffn.recompute = with_cp == 'ffn'
+    """Calls a block, which ``with_cp`` computes again in the backward pass instead of keeping it; ``'ffn'``: its FFN."""
+    block.ffn.recompute = with_cp == 'ffn'  # at each call, as timm's set_grad_checkpointing changes with_cp
     if with_cp and not block.ffn.recompute and x.requires_grad:
         return cp.checkpoint(block, x, *args, use_reentrant=False)
     return block(x, *args)
