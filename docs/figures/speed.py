@@ -127,8 +127,9 @@ def limits(scores):
         panel.errorbar(x, found['mean'], bars, color=colour, marker='o', markersize=4, lw=1, elinewidth=1, capsize=2)
         place = (8, 9 * side - 3)
         panel.annotate(label, (x.iloc[-1], found['mean'].iloc[-1]), place, textcoords='offset points', color=colour)
-    for limit, x in seconds.items():
-        panel.annotate(str(limit or 'none'), (x, scores.ap.max()), (0, 6), textcoords='offset points', ha='center')
+    for index, (limit, x) in enumerate(seconds.items()):  # at two heights, as small limits take the same time
+        place = (0, 6 + 11 * (index % 2))
+        panel.annotate(str(limit or 'none'), (x, scores.ap.max()), place, textcoords='offset points', ha='center')
     control = scores[scores.limit < 0].ap.mean()
     panel.axhline(control, color=GREY, lw=1, ls='--')
     panel.annotate('without attention', (seconds.iloc[-1], control), (8, 4), textcoords='offset points', color=GREY)
