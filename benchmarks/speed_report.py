@@ -37,7 +37,7 @@ def conditions(runs: pd.DataFrame) -> str:
     return (
         f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
         f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds / the largest of '
-        'them. Memory is the peak above weights and image.'
+        'them. Memory is the peak above weights and image, of the largest round.'
         + ''.join(
             f'\n* {contender(run.model).label}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples()
         )

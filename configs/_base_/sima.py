@@ -1,4 +1,4 @@
-"""SimA backbones for dense prediction, with the ImageNet files that their authors publish."""
+"""SimA backbones for dense prediction, with their ImageNet weights, which nobody has published."""
 
 _base_ = 'reliable.py'
 sima_xcit_small_12_p16 = dict(
