@@ -9,8 +9,8 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmsoft.layers.embed import PatchConv
-from mmsoft.layers.maps import pooling_matrix, resample, to_map, to_tokens, whole_windows
-from mmsoft.ops.gain import matched_attention
+from mmsoft.layers.maps import resample, to_map, to_tokens, whole_windows
+from mmsoft.ops.gain import matched_attention, spread_places
 from mmsoft.ops.numerics import clamp_size, fresh_size_symbol, is_exporting
 from mmsoft.ops.soft import soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
@@ -37,7 +37,7 @@ class SOFTAttention(Attention):
             never begin to with 1; detectors with plain SOFT do not learn with 0.3.
         newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`.
         bottleneck_limit (int, optional): Maximum number of bottleneck tokens, for large images. Up to it nothing
-            changes; beyond, tokens are the means of neighbours, see :func:`limited_grid`. Defaults to None.
+            changes; beyond, so many of them are taken, spread evenly over the map. Defaults to None.
         bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see
             :func:`mmsoft.ops.matched_attention`, in training, too. Weights of a network without a limit need it.
     """
@@ -101,16 +101,8 @@ class SOFTAttention(Attention):
             return None
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
-        weights = (pooling_matrix(*sides, bottleneck) for sides in zip(grid, limited_grid(grid, limit)))
-        return resample(bottleneck.mT.unflatten(3, grid), *weights).flatten(3).mT
-
-
-def limited_grid(grid: tuple[int, int], limit: int) -> tuple[int, int]:
-    """``round(sqrt(limit · rows / columns))`` rows, from 1 to the limit, and as many columns as it then allows."""
-    rows = 1
-    while rows < limit and (2 * rows + 1) ** 2 * grid[1] <= 4 * limit * grid[0]:  # compilers take no roots of sizes
-        rows += 1
-    return rows, min(grid[1], limit // rows)
+        # Not means: in a narrow kernel, the mean of neighbours is far from all of them.
+        return bottleneck[:, :, spread_places(bottleneck.size(2), limit, bottleneck.device)]
 
 
 class BottleneckTokens(BaseModule):

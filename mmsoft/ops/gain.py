@@ -40,7 +40,7 @@ def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, it
     """Estimate of the gain, shape (B, h, 1, 1); the arguments are those of :func:`matched_attention`."""
     tokens, width, _ = SIZES[norm]
     with torch.no_grad():
-        token = _spread(q.size(2), tokens, q.device)
+        token = spread_places(q.size(2), tokens, q.device)
         place = torch.arange(1.0, 1 + v.size(-1) * width, dtype=torch.float64, device=v.device)
         columns = place.square().cos().to(v.dtype).view(v.size(-1), -1)  # as good as random, and the same everywhere
         q, u = q[:, :, token], exact_product(v[:, :, token], columns)
@@ -107,7 +107,7 @@ def _krylov(matrix: Tensor, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     return basis, exact_product(torch.cat(products, 1), basis)
 
 
-def _spread(n: int, count: int, device: torch.device) -> Tensor:
-    """Up to ``count`` of n tokens, one in each run of equal length, at places that follow no column of the map."""
+def spread_places(n: int, count: int, device: torch.device) -> Tensor:
+    """Up to ``count`` of n places, one in each run of equal length, which follow no column of the map: (count,)."""
     run = torch.arange(min(n, count), device=device)
     return run * n // len(run) + ((run * 2654435769 % 2**32) * (n // len(run)) >> 32)  # fractions of the golden ratio

@@ -6,7 +6,7 @@ from mmengine.config import Config
 
 from mmsoft import SOFT
 from mmsoft.attention import soft
-from mmsoft.attention.soft import BottleneckTokens, limited_grid
+from mmsoft.attention.soft import BottleneckTokens
 
 NANO = dict(embed_dims=[16, 32, 32, 32], num_heads=[1, 2, 2, 2], depths=[1, 1, 1, 1])
 
@@ -21,16 +21,6 @@ def build(norm=True, **attention):
 @torch.no_grad()
 def run(x, **options):
     return build(**options)(x)
-
-
-@pytest.mark.parametrize('limit', [1, 2, 4, 49, 100, 400])
-@pytest.mark.parametrize('grid', [(1, 500), (500, 1), (2, 300), (20, 21), (25, 42), (42, 25), (50, 84)], ids=str)
-def test_limited_grid(grid, limit):
-    rows, columns = limited_grid(grid, limit)
-    assert 1 <= rows <= grid[0] and 1 <= columns <= grid[1]
-    assert limit / 2 < rows * columns <= limit
-    if min(grid) > 5 and limit > 4:
-        assert 0.75 < rows / columns * grid[1] / grid[0] < 1.34
 
 
 @pytest.mark.parametrize('norm', [False, True], ids=['soft', 'soft_norm'])
@@ -57,9 +47,12 @@ def test_number_of_tokens(sampling, monkeypatch):
     for few, full in seen:
         assert full.size(2) == 5 * 7
         assert few.size(2) == 8
-        if sampling in ('conv', 'avg_pool'):
-            mean = torch.nn.functional.adaptive_avg_pool2d(full.flatten(0, 1).mT.unflatten(2, (5, 7)), (2, 4))
-            torch.testing.assert_close(few.flatten(0, 1), mean.flatten(2).mT)
+        same = (few.unsqueeze(3) == full.unsqueeze(2)).all(-1)  # each is one of all, and they are in their order
+        places = [place.nonzero()[0].item() for place in same[0, 0]]
+        assert places == sorted(set(places))
+        if sampling in ('conv', 'avg_pool'):  # one of each 4 or 5 tokens, in most columns of the map
+            assert all(i * 35 // 8 <= place < (i + 1) * 35 // 8 for i, place in enumerate(places))
+            assert len({place % 7 for place in places}) >= 5
 
 
 @pytest.mark.parametrize('norm', [False, True], ids=['soft', 'soft_norm'])
@@ -72,7 +65,7 @@ def test_maps_stay_near_those_without_a_limit(norm):
         return [((a - b).norm() / b.norm()).item() for a, b in zip(got, want)]
 
     assert max(errors()) < 0.05
-    assert max(errors(bottleneck_gain=False)) > (0.3 if norm else 0.5)
+    assert max(errors(bottleneck_gain=False)) > 0.3
 
 
 def test_an_image_does_not_depend_on_its_batch():

@@ -141,7 +141,7 @@ def test_gradients_take_the_gain_for_a_constant(norm):
 
 @pytest.mark.parametrize('n', [1, 511, 512, 513, 700, 4096, 512 * 512])
 def test_probe_is_spread_over_all_tokens(n):
-    places = gain._spread(n, 512, torch.device('cpu'))
+    places = gain.spread_places(n, 512, torch.device('cpu'))
     assert len(places) == min(n, 512) and places.diff().gt(0).all() and places[0] >= 0 and places[-1] < n
     assert places.diff().max() < 2 * -(-n // 512) if n > 1 else True
     if n == 512 * 512:  # of a square map no column is favoured
