@@ -18,7 +18,7 @@ from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
-SIZES: dict[bool, tuple[int, int, int]] = {False: (512, 16, 6), True: (128, 8, 4)}
+SIZES: dict[bool, tuple[int, int, int]] = {False: (256, 8, 12), True: (128, 8, 4)}
 GROUP_ELEMENTS = {'cpu': 5 * 2**20, 'cuda': 2**27}  # of kernels at a time: four heads of SOFT-Norm at 800×1344
 
 
