@@ -96,13 +96,13 @@ class SOFTAttention(Attention):
             return None
         if is_exporting() and not all(type(side) is int for side in hw):
             raise OptionError('bottleneck_limit is exported by torch.export and for images of one size only')
-        grid = self.bottleneck.grid(hw)
-        if grid[0] * grid[1] <= limit:
+        rows, columns = self.bottleneck.grid(hw)
+        if rows * columns <= limit:
             return None
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
         # Not means: in a narrow kernel, the mean of neighbours is far from all of them.
-        return bottleneck[:, :, spread_places(bottleneck.size(2), limit, bottleneck.device)]
+        return bottleneck[:, :, spread_places(rows * columns, limit, bottleneck.device)]
 
 
 class BottleneckTokens(BaseModule):

@@ -61,11 +61,11 @@ def test_maps_stay_near_those_without_a_limit(norm):
     want = run(x, norm=norm)
 
     def errors(**options):
-        got = run(x, norm=norm, bottleneck_limit=16, **options)
+        got = run(x, norm=norm, bottleneck_limit=8, **options)
         return [((a - b).norm() / b.norm()).item() for a, b in zip(got, want)]
 
     assert max(errors()) < 0.05
-    assert max(errors(bottleneck_gain=False)) > 0.3
+    assert max(errors(bottleneck_gain=False)) > (0.3 if norm else 0.5)
 
 
 def test_an_image_does_not_depend_on_its_batch():
