@@ -1,4 +1,4 @@
-"""GFL with three stages of SOFT-Norm on tree crowns: `make trees`.
+"""GFL with three stages of SOFT-Norm on tree crowns.
 
 python -m projects.trees soft_norm
 """

@@ -1,0 +1,60 @@
+"""The convolutional feed-forward network is mmdet's, and only it distinguishes the network from SOFT."""
+
+import pytest
+import torch
+from mmdet.models.backbones import pvt
+
+from mmsoft.backbones import SOFT
+from mmsoft.utils import OptionError
+from projects.trees.blocks import MixFFN, MixSOFT
+
+ARCH = dict(embed_dims=[16, 32, 48], num_heads=[2, 4, 6], depths=[1, 2, 1])
+
+
+def test_the_feed_forward_network_is_that_of_pvt():
+    torch.manual_seed(0)
+    ours, theirs = MixFFN(8), pvt.MixFFN(8, 32, use_conv=True)
+    shapes = [weight.shape for weight in theirs.parameters()]
+    theirs.load_state_dict(
+        {
+            name: weight.view(shape)
+            for name, weight, shape in zip(theirs.state_dict(), ours.state_dict().values(), shapes)
+        }
+    )
+    x = torch.randn(2, 5 * 7, 8)
+    torch.testing.assert_close(ours(x, (5, 7)), theirs(x, (5, 7), identity=torch.zeros_like(x)))
+
+
+def test_with_convolutions_that_change_nothing_it_is_soft():
+    """But for the activation, the tanh form of the GELU in SOFT, which differs by 5e-4 at most."""
+    torch.manual_seed(0)
+    plain, mixed = SOFT(ARCH, out_indices=(0, 1, 2)).eval(), MixSOFT(ARCH, out_indices=(0, 1, 2)).eval()
+    for name, weight in plain.named_parameters():
+        if 'ffn' in name:
+            weight.data *= 3  # so that they matter beside attention
+    names = {'ffn.layers.0.0': 'ffn.first', 'ffn.layers.1': 'ffn.last'}
+    weights = {}
+    for name, weight in plain.state_dict().items():
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        weights[name] = weight
+    missing, unexpected = mixed.load_state_dict(weights, strict=False)
+    assert not unexpected and all('ffn.conv' in name for name in missing)
+    for name, weight in mixed.named_parameters():
+        if name.endswith('ffn.conv.weight'):
+            weight.data.zero_()[:, :, 1, 1] = 1
+        elif name.endswith('ffn.conv.bias'):
+            weight.data.zero_()
+    with torch.no_grad():
+        x = torch.randn(1, 3, 72, 96)
+        for one, other in zip(mixed(x), plain(x)):
+            assert (one - other).norm() < 1e-3 * other.norm()
+        for name, weight in mixed.named_parameters():
+            if name.endswith('ffn.conv.weight'):
+                weight.data[:, :, 1, 0] = 1
+        assert all((one - other).norm() > 0.05 * other.norm() for one, other in zip(mixed(x), plain(x)))
+
+
+def test_a_fourth_stage_is_refused():
+    with pytest.raises(OptionError, match='three stages at most'):
+        MixSOFT('tiny')
