@@ -1,5 +1,6 @@
 """SOFT with a depthwise convolution in its feed-forward networks, as PVTv2 has (2106.13797)."""
 
+import torch.utils.checkpoint as cp
 from mmcv.cnn import build_activation_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
@@ -22,9 +23,15 @@ class MixFFN(BaseModule):
         self.conv = nn.Conv2d(wide, wide, 3, padding=1, groups=wide)
         self.act = build_activation_layer(dict(type='GELU'))
         self.last = nn.Linear(wide, embed_dims)
+        self.recompute = False  # in the backward pass, for with_cp='ffn'
 
     def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
+        if self.recompute and x.requires_grad:
+            return cp.checkpoint(self._forward, x, hw, use_reentrant=False)
+        return self._forward(x, hw)
+
+    def _forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
         return self.last(self.act(to_tokens(self.conv(to_map(self.first(x), hw)))))
 
 

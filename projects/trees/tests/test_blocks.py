@@ -55,6 +55,32 @@ def test_with_convolutions_that_change_nothing_it_is_soft():
         assert all((one - other).norm() > 0.05 * other.norm() for one, other in zip(mixed(x), plain(x)))
 
 
+def trained_once(with_cp):
+    """Gradients of a network, and how many numbers its forward pass keeps for them."""
+    torch.manual_seed(0)
+    network, kept = MixSOFT(ARCH, out_indices=(2,), with_cp=with_cp), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        (out,) = network(torch.randn(1, 3, 64, 96))
+    out.square().sum().backward()
+    return [weight.grad for weight in network.parameters()], sum(kept)
+
+
+def test_recomputed_it_gives_the_same_gradients_and_keeps_less():
+    (gradients, kept), (recomputed, fewer) = trained_once(False), trained_once('ffn')
+    torch.testing.assert_close(recomputed, gradients)
+    assert fewer < 0.8 * kept
+
+
+def test_weights_begin_as_in_pvt_and_dropout_is_softs():
+    plain, mixed = (made(ARCH, out_indices=(0, 1, 2), drop_path_rate=0.3) for made in (SOFT, MixSOFT))
+    mixed.init_weights()
+    for stage, other in zip(mixed.stages, plain.stages):
+        assert [block.drop.p for block in stage.blocks] == [block.drop.p for block in other.blocks]
+        for block in stage.blocks:
+            assert block.ffn.conv.weight.std().item() == pytest.approx((2 / 9) ** 0.5, rel=0.1)
+            assert block.ffn.conv.bias.eq(0).all()
+
+
 def test_a_fourth_stage_is_refused():
     with pytest.raises(OptionError, match='three stages at most'):
         MixSOFT('tiny')
