@@ -54,7 +54,7 @@ def tables() -> str:
         '* Parameters and FLOPs: counted by `make zoo`, at 1280×800 for detectors and 512×512 for segmenters. FLOPs are\n'
         "  multiply-accumulates without SOFT's inverse.\n"
         '* CPU time: one forward pass of the backbone on two cores, at 800×1344 for detectors and 512×512 for segmenters\n'
-        "  ([benchmark](docs/benchmark.md#conditions)), with glibc's allocator / one that keeps pages; other guests disturbed the machine.\n"
+        "  ([benchmark](docs/benchmark.md#conditions): machine and hour change it), with glibc's allocator / one that keeps pages.\n"
         f'  PVT-Small takes {rival}.'
     )
     return '\n\n'.join(parts)
