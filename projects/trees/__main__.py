@@ -88,4 +88,4 @@ if __name__ == '__main__':
         ROOT / 'train.json',
         lambda source: make_data(source, ROOT),
     )
-    sys.exit(command(HERE, __doc__, NAMES, run, table, default=['soft_norm_mix'], data=photographs))
+    sys.exit(command(HERE, __doc__, NAMES, run, table, default=['soft_norm_pvt'], data=photographs))

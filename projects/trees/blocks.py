@@ -1,12 +1,16 @@
-"""SOFT with a depthwise convolution in its feed-forward networks, as PVTv2 has (2106.13797)."""
+"""SOFT with two convolutions of PVTv2 (2106.13797): in its feed-forward networks and its patch embeddings."""
+
+from typing import Any
 
 import torch.utils.checkpoint as cp
 from mmcv.cnn import build_activation_layer
 from mmengine.model import BaseModule
+from mmpretrain.models.utils import LayerNorm2d
 from torch import Tensor, nn
 
 from mmsoft.attention import Site
 from mmsoft.backbones import SOFT
+from mmsoft.backbones.base import Arch
 from mmsoft.layers.blocks import PostNormBlock
 from mmsoft.layers.maps import to_map, to_tokens
 from mmsoft.registry import MODELS
@@ -50,7 +54,23 @@ class MixBlock(PostNormBlock):
 
 @MODELS.register_module()
 class MixSOFT(SOFT):
-    """SOFT with :class:`MixFFN` in its layers; arguments are SOFT's. It has three stages at most."""
+    """SOFT with :class:`MixFFN` in its layers. It has three stages at most.
+
+    Args:
+        arch (str or dict): See :class:`mmsoft.SOFT`.
+        embedding (str): One of SOFT's, or ``'pvt_v2'``: convolutions of 7×7 with stride 4, then 3×3 with stride 2, each
+            with LayerNorm and without activation. ``norm_cfg`` has no effect on them.
+        **kwargs: See :class:`mmsoft.SOFT`.
+    """
+
+    def __init__(self, arch: Arch, embedding: str = 'overlapped', **kwargs: Any) -> None:
+        super().__init__(arch, embedding='overlapped' if embedding == 'pvt_v2' else embedding, **kwargs)
+        if embedding == 'pvt_v2':
+            sizes = zip(self.stages, [self.in_channels, *self.embed_dims], self.embed_dims, (7, 3, 3), (4, 2, 2))
+            for stage, channels, dims, kernel_size, stride in sizes:
+                conv = nn.Conv2d(channels, dims, kernel_size, stride, padding=kernel_size // 2)
+                stage.embed = nn.Sequential(conv, LayerNorm2d(dims))
+            self.freeze()
 
     def _block(self, stage: int, site: Site, rate: float) -> nn.Module:
         if stage == 3:

@@ -1,4 +1,4 @@
-"""GFL with soft_norm.py's network and a depthwise convolution in its feed-forward networks, as PVTv2 has: `make trees`.
+"""GFL with soft_norm.py's network and a depthwise convolution in its feed-forward networks, as PVTv2 has.
 
 python -m projects.trees soft_norm_mix
 """

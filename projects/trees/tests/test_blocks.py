@@ -55,6 +55,21 @@ def test_with_convolutions_that_change_nothing_it_is_soft():
         assert all((one - other).norm() > 0.05 * other.norm() for one, other in zip(mixed(x), plain(x)))
 
 
+def test_the_patch_embeddings_are_those_of_pvt():
+    torch.manual_seed(0)
+    ours = MixSOFT(ARCH, out_indices=(0, 1, 2), embedding='pvt_v2')
+    theirs = pvt.PyramidVisionTransformerV2(embed_dims=16, num_layers=[1] * 4, num_heads=[1, 2, 3, 1])
+    x = torch.randn(2, 3, 70, 90)
+    for stage, (embed, *_) in zip(ours.stages, theirs.layers):
+        torch.nn.init.normal_(embed.norm.weight)
+        embed.norm.eps = stage.embed[1].eps  # 1e-6 in mmdet's, PyTorch's 1e-5 in ours
+        stage.embed.load_state_dict(dict(zip(stage.embed.state_dict(), embed.state_dict().values())))
+        tokens, (rows, columns) = embed(x)
+        x = stage.embed(x)
+        assert x.shape[2:] == (rows, columns)
+        torch.testing.assert_close(x.flatten(2).mT, tokens)
+
+
 def trained_once(with_cp):
     """Gradients of a network, and how many numbers its forward pass keeps for them."""
     torch.manual_seed(0)
