@@ -1,4 +1,4 @@
-"""The convolutional feed-forward network is mmdet's, and only it distinguishes the network from SOFT."""
+"""Convolutions are those of mmdet's PVTv2, and without them the network is SOFT."""
 
 import pytest
 import torch
