@@ -9,17 +9,18 @@ from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .gaussian import gaussian_kernel
+from .gaussian import gaussian_kernel, gaussian_product
 from .inverse import inverse_product
 from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
-from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
+from .soft import RIDGE, filtered, norm_alpha
 
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (256, 8, 12), True: (128, 8, 4)}
-GROUP_ELEMENTS = {'cpu': 5 * 2**20, 'cuda': 2**27}  # of kernels at a time: four heads of SOFT-Norm at 800×1344
+GROUP_ELEMENTS = {'cpu': 6 * 2**20, 'cuda': 2**27}  # of kernels at a time: five heads of SOFT-Norm at 800×1344
 
 
 @at_least_float32
@@ -31,50 +32,47 @@ def matched_attention(
     It is multiplied by the gain that brings each head next to the one with all tokens, a constant for gradients. Other
     arguments and the result are those of :func:`mmsoft.ops.soft_attention`.
     """
-    out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations)
-    estimate = _compiled_gain if is_compiling() else matched_gain
-    return out * estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)
-
-
-def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
-    """Estimate of the gain, shape (B, h, 1, 1); the arguments are those of :func:`matched_attention`."""
     tokens, width, _ = SIZES[norm]
-    with torch.no_grad():
-        token = spread_places(q.size(2), tokens, q.device)
-        place = torch.arange(1.0, 1 + v.size(-1) * width, dtype=torch.float64, device=v.device)
-        columns = place.square().cos().to(v.dtype).view(v.size(-1), -1)  # as good as random, and the same everywhere
-        q, u = q[:, :, token], exact_product(v[:, :, token], columns)
-        out, wanted = (_attend(tokens, q, u, norm, iterations) for tokens in (few, full))
-        power = out.square().sum((2, 3), keepdim=True)
-        gain = (out * wanted).sum((2, 3), keepdim=True) / power
-        return torch.where(power > 0, gain, torch.ones_like(power))
+    token = spread_places(q.size(2), tokens, q.device)
+    some, u = q.detach()[:, :, token], exact_product(v.detach()[:, :, token], numbers(v.size(-1), width, v))
+    kernel = gaussian_kernel(some, few.detach())
+    y = torch.cat([gaussian_product(few, q, v), exact_product(kernel.mT, u)], -1)
+    z, z_u = filtered(few, y, norm, iterations).split([v.size(-1), width], -1)
+    estimate = _compiled_gain if is_compiling() else matched_gain
+    gain = estimate(exact_product(kernel, z_u.detach()), some, u, full.detach(), norm, iterations)
+    return gaussian_product(q, few, z) * gain
+
+
+def matched_gain(out: Tensor, q: Tensor, u: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
+    """The gain (B, h, 1, 1) of an output (B, h, s, k) for columns u (B, h, s, k) at queries q (B, h, s, d)."""
+    power = out.square().sum((2, 3), keepdim=True)
+    gain = (out * _attend(full, q, u, norm, iterations)).sum((2, 3), keepdim=True) / power
+    return torch.where(power > 0, gain, torch.ones_like(power))
 
 
 _compiled_gain: Any = matched_gain
 if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small operators would take a compiler minutes
     _compiled_gain = torch.library.custom_op('mmsoft::matched_gain', matched_gain, mutates_args=())
-    _compiled_gain.register_fake(lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
+    _compiled_gain.register_fake(lambda out, *_: out.new_empty(*out.shape[:2], 1, 1))
 
 
 def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -> Tensor:
     """Attention of columns u (B, h, s, k) at queries q (B, h, s, d) by bottleneck tokens: (B, h, s, k)."""
     lead, m = tokens.shape[:2], tokens.size(2)
-    elements = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda'])
-    heads = prod(lead) if is_exporting() else max(1, elements // (m * (m + q.size(2))))
-    groups = (t.flatten(0, 1).split(heads) for t in (tokens, q, u))
-    backs, bases, *parts = zip(*(_project(t, q, u, norm) for t, q, u in zip(*groups)))
+    heads = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']) // (m * (m + q.size(2)))
+    count = 1 if is_exporting() else -(-prod(lead) // max(heads, 1))
+    groups = (t.flatten(0, 1).chunk(count) for t in (tokens, q, u))
+    others = numbers(m, SIZES[norm][2] * u.size(-1), u)
+    backs, bases, *parts = zip(*(_project(t, q, u, norm, others) for t, q, u in zip(*groups)))
     matrix, columns, *sums = map(torch.cat, parts)
     row_sums, *squares = (one.unflatten(0, lead) for one in sums)
-    if norm:
-        alpha = norm_alpha(row_sums, *squares).expand(*lead, 1, 1)
-    else:
-        alpha = 1.8 / row_sums.amax(2, keepdim=True).square()
-    z = inverse_product(matrix, columns, alpha.flatten(0, 1), iterations).split(heads)
+    alpha = norm_alpha(row_sums, *squares) if norm else 1.8 / row_sums.amax(2, keepdim=True).square()
+    z = inverse_product(matrix, columns, alpha.expand(*lead, 1, 1).flatten(0, 1), iterations).chunk(count)
     outs = [exact_product(exact_product(basis, one).mT, back.mT) for back, basis, one in zip(backs, bases, z)]
     return torch.cat(outs).mT.unflatten(0, lead)
 
 
-def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, ...]:
+def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, others: Tensor) -> tuple[Tensor, ...]:
     """What attention by a few heads' tokens becomes on an orthonormal basis Q of a Krylov space.
 
     There attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q (g, m, r), T, c, row
@@ -86,25 +84,35 @@ def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, 
     squares = exact_product(row_sums.mT, kernel).mT, torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
     back = back * row_sums.rsqrt().mT if norm else back.clone()  # a view would keep the whole kernel
     y = exact_product(u.mT, back).mT
-    basis, matrix = _krylov(kernel, y, SIZES[norm][2])
+    basis, matrix = _krylov(kernel, y, others)
     if not norm:
         matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
     return back, basis, matrix, exact_product(basis.mT, y), row_sums, *squares
 
 
-def _krylov(matrix: Tensor, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Orthonormal basis Q of [C, A C, A² C, ...] for A (g, m, m) and C (g, m, k), and QᵀAQ.
+def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal basis Q of [C, A C, A² C, ...] for A (g, m, m) and C (g, m, k), with r columns, and QᵀAQ.
 
-    New columns lie almost in the span of the old ones. Householder's QR decomposition of all keeps Q orthonormal up to
-    rounding. Where a column adds no direction, it returns another one, which is harmless, and never more than m.
+    New columns lie almost in the span of the old ones; made orthogonal twice, they are so up to rounding. Where one
+    adds no direction, the little that it has of ``others`` (m, r) does, which is harmless.
     """
-    basis, _ = torch.linalg.qr(start)
-    products = [exact_product(basis.mT, matrix)]
-    for _ in range(steps - 1):
-        new = torch.linalg.qr(torch.cat([basis, products[-1].mT], -1)).Q[:, :, basis.size(-1) :]
+    (m, width), limits = start.shape[1:], torch.finfo(start.dtype)
+    if m <= others.size(1):
+        return torch.eye(m, dtype=matrix.dtype, device=matrix.device).expand_as(matrix), matrix
+    basis, products = start[:, :, :0], [start.mT]
+    for other in F.normalize(others, dim=0).mul(64 * limits.eps).split(width, 1):
+        new = F.normalize(products[-1].mT, dim=1, eps=limits.tiny) + other
+        for _ in range(2):
+            new = torch.linalg.qr(new - exact_product(basis, exact_product(basis.mT, new))).Q
         basis = torch.cat([basis, new], -1)
         products.append(exact_product(new.mT, matrix))
-    return basis, exact_product(torch.cat(products, 1), basis)
+    return basis, exact_product(torch.cat(products[1:], 1), basis)
+
+
+def numbers(rows: int, columns: int, like: Tensor) -> Tensor:
+    """As good as random, and the same everywhere: (rows, columns)."""
+    place = torch.arange(1.0, 1 + rows * columns, dtype=torch.float64, device=like.device)
+    return place.square().cos().to(like.dtype).view(rows, columns)
 
 
 def spread_places(n: int, count: int, device: torch.device) -> Tensor:
