@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .gaussian import gaussian_kernel, gaussian_product
+from .gaussian import gaussian_kernel
 from .inverse import inverse_product
 from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
-from .soft import RIDGE, filtered, norm_alpha
+from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
@@ -32,35 +32,34 @@ def matched_attention(
     It is multiplied by the gain that brings each head next to the one with all tokens, a constant for gradients. Other
     arguments and the result are those of :func:`mmsoft.ops.soft_attention`.
     """
-    tokens, width, _ = SIZES[norm]
-    token = spread_places(q.size(2), tokens, q.device)
-    some, u = q.detach()[:, :, token], exact_product(v.detach()[:, :, token], numbers(v.size(-1), width, v))
-    kernel = gaussian_kernel(some, few.detach())
-    y = torch.cat([gaussian_product(few, q, v), exact_product(kernel.mT, u)], -1)
-    z, z_u = filtered(few, y, norm, iterations).split([v.size(-1), width], -1)
+    out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations)
     estimate = _compiled_gain if is_compiling() else matched_gain
-    gain = estimate(exact_product(kernel, z_u.detach()), some, u, full.detach(), norm, iterations)
-    return gaussian_product(q, few, z) * gain
+    return out * estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)
 
 
-def matched_gain(out: Tensor, q: Tensor, u: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
-    """The gain (B, h, 1, 1) of an output (B, h, s, k) for columns u (B, h, s, k) at queries q (B, h, s, d)."""
-    power = out.square().sum((2, 3), keepdim=True)
-    gain = (out * _attend(full, q, u, norm, iterations)).sum((2, 3), keepdim=True) / power
-    return torch.where(power > 0, gain, torch.ones_like(power))
+def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
+    """Estimate of the gain, shape (B, h, 1, 1); the arguments are those of :func:`matched_attention`."""
+    tokens, width, _ = SIZES[norm]
+    with torch.no_grad():
+        token = spread_places(q.size(2), tokens, q.device)
+        q, u = q[:, :, token], exact_product(v[:, :, token], numbers(v.size(-1), width, v))
+        out, wanted = (_attend(tokens, q, u, norm, iterations) for tokens in (few, full))
+        power = out.square().sum((2, 3), keepdim=True)
+        gain = (out * wanted).sum((2, 3), keepdim=True) / power
+        return torch.where(power > 0, gain, torch.ones_like(power))
 
 
 _compiled_gain: Any = matched_gain
 if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small operators would take a compiler minutes
     _compiled_gain = torch.library.custom_op('mmsoft::matched_gain', matched_gain, mutates_args=())
-    _compiled_gain.register_fake(lambda out, *_: out.new_empty(*out.shape[:2], 1, 1))
+    _compiled_gain.register_fake(lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
 
 
 def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -> Tensor:
     """Attention of columns u (B, h, s, k) at queries q (B, h, s, d) by bottleneck tokens: (B, h, s, k)."""
     lead, m = tokens.shape[:2], tokens.size(2)
     heads = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']) // (m * (m + q.size(2)))
-    count = 1 if is_exporting() else -(-prod(lead) // max(heads, 1))
+    count = 1 if is_exporting() else max(1, -(-prod(lead) // max(heads, 1)))
     groups = (t.flatten(0, 1).chunk(count) for t in (tokens, q, u))
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
     backs, bases, *parts = zip(*(_project(t, q, u, norm, others) for t, q, u in zip(*groups)))

@@ -24,7 +24,11 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
     """
-    return gaussian_product(q, bottleneck, filtered(bottleneck, gaussian_product(bottleneck, q, v), False, iterations))
+    matrix = gaussian_kernel(bottleneck, ridge=RIDGE)
+    alpha = soft_alpha(matrix.detach(), RIDGE)
+    y = gaussian_product(bottleneck, q, v)
+    z = inverse_product(matrix, y, alpha, iterations)
+    return gaussian_product(q, bottleneck, z)
 
 
 @at_least_float32
@@ -33,18 +37,13 @@ def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: in
 
     Arguments and result are those of :func:`soft_attention`.
     """
-    return gaussian_product(q, bottleneck, filtered(bottleneck, gaussian_product(bottleneck, q, v), True, iterations))
-
-
-def filtered(bottleneck: Tensor, y: Tensor, norm: bool, iterations: int) -> Tensor:
-    """What is between the two Gaussian products of SOFT, or SOFT-Norm with ``norm``: y (B, h, m, k) to its shape."""
-    if not norm:
-        matrix = gaussian_kernel(bottleneck, ridge=RIDGE)
-        return inverse_product(matrix, y, soft_alpha(matrix.detach(), RIDGE), iterations)
     kernel = gaussian_kernel(bottleneck)
     row_sums = kernel.sum(-1, keepdim=True)
-    scale, alpha = row_sums.rsqrt(), soft_norm_alpha(kernel.detach(), row_sums.detach())
-    return scale * inverse_product(kernel, scale * y, alpha, iterations)
+    scale = row_sums.rsqrt()
+    y = scale * gaussian_product(bottleneck, q, v)
+    alpha = soft_norm_alpha(kernel.detach(), row_sums.detach())
+    z = scale * inverse_product(kernel, y, alpha, iterations)
+    return gaussian_product(q, bottleneck, z)
 
 
 def soft_alpha(matrix: Tensor, ridge: float = 0.0) -> Tensor:
