@@ -36,8 +36,8 @@ class SOFTAttention(Attention):
             for a kernel that begins wide. From scratch, SOFT-Norm learns to attend at once with 0.3 where it may
             never begin to with 1; detectors with plain SOFT do not learn with 0.3.
         newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`.
-        bottleneck_limit (int, optional): Maximum number of bottleneck tokens, for large images. Up to it nothing
-            changes; beyond, so many of them are taken, spread evenly over the map. Defaults to None.
+        bottleneck_limit (int, optional): Maximum number of bottleneck tokens, at least 4, for large images. Up to it
+            nothing changes; beyond, so many of them are taken, spread evenly over the map. Defaults to None.
         bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see
             :func:`mmsoft.ops.matched_attention`, in training, too. Weights of a network without a limit need it.
     """
@@ -56,8 +56,9 @@ class SOFTAttention(Attention):
         super().__init__(site)
         counts = dict(newton_iterations=newton_iterations, bottleneck_size=bottleneck_size)
         for name, count in dict(counts, bottleneck_limit=bottleneck_limit).items():
-            if count is not None and count < 1:
-                raise OptionError(f'{name} must be at least 1; got {count}')
+            least = 4 if name == 'bottleneck_limit' else 1  # Newton's iteration annuls one token and two
+            if count is not None and (not isinstance(count, int) or count < least):
+                raise OptionError(f'{name} must be an integer, at least {least}; got {count!r}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         self.kind = f'{self.kind}(norm={norm})'
         self.scale = (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; the bottleneck's LayerNorm undoes it there
@@ -94,8 +95,10 @@ class SOFTAttention(Attention):
         limit = self.limit
         if limit is None:
             return None
-        if is_exporting() and not all(type(side) is int for side in hw):
-            raise OptionError('bottleneck_limit is exported by torch.export and for images of one size only')
+        if is_exporting():
+            if not all(type(side) is int for side in hw):
+                raise OptionError('bottleneck_limit is exported by torch.export and for images of one size only')
+            hw = len(range(hw[0])), len(range(hw[1]))  # in dynamo a free side has the type int, too, but no range
         rows, columns = self.bottleneck.grid(hw)
         if rows * columns <= limit:
             return None

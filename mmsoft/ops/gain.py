@@ -60,13 +60,13 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
     lead, m = tokens.shape[:2], tokens.size(2)
     heads = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']) // (m * (m + q.size(2)))
     count = 1 if is_exporting() else max(1, -(-prod(lead) // max(heads, 1)))
-    groups = (t.flatten(0, 1).chunk(count) for t in (tokens, q, u))
+    groups = (t.flatten(0, 1).tensor_split(count) for t in (tokens, q, u))
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
     backs, bases, *parts = zip(*(_project(t, q, u, norm, others) for t, q, u in zip(*groups)))
     matrix, columns, *sums = map(torch.cat, parts)
     row_sums, *squares = (one.unflatten(0, lead) for one in sums)
     alpha = norm_alpha(row_sums, *squares) if norm else 1.8 / row_sums.amax(2, keepdim=True).square()
-    z = inverse_product(matrix, columns, alpha.expand(*lead, 1, 1).flatten(0, 1), iterations).chunk(count)
+    z = inverse_product(matrix, columns, alpha.expand(*lead, 1, 1).flatten(0, 1), iterations).tensor_split(count)
     outs = [exact_product(exact_product(basis, one).mT, back.mT) for back, basis, one in zip(backs, bases, z)]
     return torch.cat(outs).mT.unflatten(0, lead)
 

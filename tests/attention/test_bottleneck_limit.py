@@ -96,9 +96,10 @@ def test_option_of_any_config():
     assert attention.limit == 9 and attention.kind == 'SOFTAttention(norm=False)'
 
 
-def test_limit_of_none():
-    with pytest.raises(ValueError, match='bottleneck_limit'):
-        build(bottleneck_limit=0)
+@pytest.mark.parametrize('wrong', [0, 3, 100.0, True, '100'], ids=repr)
+def test_wrong_limits(wrong):
+    with pytest.raises(ValueError, match='bottleneck_limit must be an integer, at least 4'):
+        build(bottleneck_limit=wrong)
 
 
 def test_weights_are_shared():
@@ -136,6 +137,25 @@ def test_export_at_one_size(hw):
     program = torch.export.export(model, (x,))
     torch.testing.assert_close(program.module()(x)[0], model(x)[0], rtol=1e-4, atol=1e-5)
     assert not any('mmsoft' in str(node.target) for node in program.graph.nodes)  # it runs without the package
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_export_of_a_free_batch():
+    model, x = one_stage(), torch.randn(2, 3, 96, 128)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim('batch', min=1, max=64)},))
+    x = torch.randn(5, 3, 96, 128)
+    torch.testing.assert_close(program.module()(x)[0], model(x)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('strict', [True, False])
+@pytest.mark.filterwarnings('ignore')
+def test_free_sides_are_refused(strict):
+    """What is decided at one size would be wrong, or not finite, at another."""
+    sides = {2: torch.export.Dim('height', min=33, max=4096), 3: torch.export.Dim('width', min=33, max=4096)}
+    with pytest.raises(Exception, match='images of one size|Constraints violated'):
+        torch.export.export(one_stage(), (torch.randn(2, 3, 192, 256),), dynamic_shapes=(sides,), strict=strict)
 
 
 def test_onnx_is_refused(tmp_path):
