@@ -180,6 +180,7 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
         if file:  # timm's own reader refuses what trainers save beside weights
             weights, _ = select_state_dict(read_checkpoint(file), file)
             kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
+            kwargs['pretrained_filter_fn'] = lambda *_: weights  # what timm passes on is a copy without _metadata
         depth = _depth(backbone, **kwargs)
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
         feature_cfg = dict(feature_cls='getter', out_indices=tuple(thirds))

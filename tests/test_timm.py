@@ -200,7 +200,10 @@ def test_files_of_our_trainings_load(published, tmp_path):
         message_hub=dict(log_scalars=history, runtime_info={}, resumed_keys={}),
     )
     torch.save(trained, path)  # with the history of logged values, as mmengine's own are
-    by_overlay = timm.create_model('soft_norm_tiny', pretrained=True, pretrained_cfg_overlay=dict(file=path), **NANO)
+    overlay = dict(pretrained=True, pretrained_cfg_overlay=dict(file=path), **NANO)
+    by_overlay = timm.create_model('soft_norm_tiny', **overlay)
+    with pytest.warns(UserWarning, match=r'SOFTAttention\(norm=True\) are loaded into SOFTAttention\(norm=False\)'):
+        timm.create_model('soft_tiny', **overlay)
     WholeCheckpointsHook().before_save_checkpoint(None, trained)
     torch.save(trained, path)
     for loaded in (by_overlay, timm.create_model('soft_norm_tiny', checkpoint_path=path, **NANO)):

@@ -46,14 +46,9 @@ def run_parser(description: str, demo_data: str) -> ArgumentParser:
     add('config', help='config file')
     add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/CONFIG)')
     add('--demo-data', action='store_true', help=demo_data)
-    add(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='override settings of the config, as '
-        'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments',
-    )
+    example = 'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments'
+    what = f'override settings of the config, as {example}'
+    add('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help=what)
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='what starts the processes')
     add('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser

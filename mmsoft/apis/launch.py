@@ -20,7 +20,7 @@ from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine.checkpoints import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, dicts, load_config, without_pretrained
+from ..utils.config import LOADERS, datasets, dicts, load_config, type_name, without_pretrained
 from ..utils.files import DISK
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
@@ -217,15 +217,19 @@ def explained(config: str) -> Iterator[None]:
 
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
-    """Raises UsageError if the evaluator of a loop compares with another annotation file than its data set reads."""
-    for loader, evaluator in ((f'{name}_dataloader', f'{name}_evaluator') for name in loops):
-        read = [one for one in datasets(cfg, loader) if one.get('ann_file')]
+    """Raises UsageError if an evaluator's annotation file is not that of the data set, or lacks what is scored by."""
+    for name in loops:
+        read = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
         own = [str(Path(one.get('data_root') or '', one['ann_file'])) for one in read]
-        for compared in [part['ann_file'] for part in dicts(cfg.get(evaluator)) if part.get('ann_file')]:
-            if own and Path(compared).resolve() not in [Path(one).resolve() for one in own]:
-                raise UsageError(
-                    f'{evaluator}.ann_file is {compared}, and {loader} reads {", ".join(own)}: set both to one file.'
-                )
+        for part in [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]:
+            file = Path(part['ann_file'])
+            if own and file.resolve() not in [Path(one).resolve() for one in own]:
+                read_by = f'{name}_dataloader reads {", ".join(own)}'
+                raise UsageError(f'{name}_evaluator.ann_file is {file}, and {read_by}: set both to one file.')
+            is_scored = type_name(part) == 'CocoMetric' and file.is_file()
+            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ()) if is_scored else ()):
+                if not {'area', 'iscrowd'} <= set(one):
+                    raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
 
 
 def check_resumable(checkpoint: str) -> None:
@@ -249,7 +253,7 @@ def check_objects(dataset: Dataset) -> None:
 
 
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
-    """Raises UsageError if classes of a data set are not in its COCO file, or if the heads have another number of them.
+    """Raises UsageError if classes of a data set are not in its COCO file, or palette or heads have not one for each.
 
     Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
     number need not be ``exact``, they may have more classes.
@@ -257,7 +261,12 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
         if part is not None:
             check_classes(part, model, exact)
-    classes = getattr(dataset, 'metainfo', {}).get('classes') or ()
+    metainfo = getattr(dataset, 'metainfo', {})
+    classes, palette = metainfo.get('classes') or (), metainfo.get('palette')
+    if isinstance(classes, str):
+        raise UsageError(f'metainfo.classes is a text: one class needs a comma behind it, as in ({classes!r},).')
+    if isinstance(palette, (list, tuple)) and len(palette) < len(classes):
+        raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
     named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
     if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
         names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]

@@ -8,7 +8,7 @@ import re
 import tarfile
 import zipfile
 from collections import OrderedDict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -84,18 +84,17 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
         filename (str or Path): Name of the checkpoint in messages.
 
     Returns:
-        tuple[dict[str, Tensor], str]: The tensors, ``module.`` in front of their names removed, and the entry that
-        they come from, ``''`` for the dict itself.
+        tuple[dict[str, Tensor], str]: The tensors, with torch's ``_metadata`` about them, ``module.`` in front of names
+        removed, and the entry that they come from, ``''`` for the dict itself.
 
     Raises:
         CheckpointError: If there is no tensor, or one that holds NaN or infinity.
     """
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
-    state_dict = {
-        re.sub(r'^(module\.)+', '', name): tensor
-        for name, tensor in (checkpoint[entry] if entry else checkpoint).items()
-        if isinstance(tensor, Tensor) and isinstance(name, str)
-    }
+    source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, r'^(module\.)+', '')
+    tensors = [(name, one) for name, one in source.items() if isinstance(one, Tensor) and isinstance(name, str)]
+    state_dict: StateDict = OrderedDict((bare(name), tensor) for name, tensor in tensors)
+    state_dict._metadata = {bare(name): one for name, one in getattr(source, '_metadata', {}).items()}  # Attention.kind
     if not state_dict:
         raise CheckpointError(
             f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '
@@ -218,8 +217,10 @@ def _download(url: str) -> Path:
         if url.startswith('hf://'):
             from huggingface_hub import hf_hub_download
 
-            owner, name, file = url[len('hf://') :].split('/', 2)
-            return Path(hf_hub_download(f'{owner}/{name}', file))
+            parts = re.fullmatch('hf://([^/]+/[^/]+)/(.+)', url)
+            if not parts:
+                raise CheckpointError(f'{url} is not an address of the form hf://owner/name/file.')
+            return Path(hf_hub_download(*parts.groups()))
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]
         path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,16 +31,15 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     Raises:
         CheckpointError: If the file cannot be used for this backbone.
     """
-    checkpoint = read_checkpoint(filename)
-    state_dict, entry = select_state_dict(checkpoint, filename)
+    state_dict, entry = select_state_dict(read_checkpoint(filename), filename)
+    noted = state_dict._metadata
     prefix = f'{prefix.rstrip(".")}.' if prefix else ''
     state_dict = {name[len(prefix) :]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
     if not state_dict:
         raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out.')
     family, ours = to_mmsoft(state_dict)
     fitting = fit(backbone, without_prefix(ours), f'{filename} ({entry})' if entry else str(filename), family)
-    noted = getattr(checkpoint[entry] if entry else checkpoint, '_metadata', {})  # see Attention.kind
-    own = [(re.fullmatch(rf'(?:module\.)*{re.escape(prefix)}(.*\.attn)', name), one) for name, one in noted.items()]
+    own = [(re.fullmatch(rf'{re.escape(prefix)}(.*\.attn)', name), one) for name, one in noted.items()]
     fitting._metadata = without_prefix({match[1]: one for match, one in own if match})
     backbone.load_state_dict(fitting, strict=False)
 

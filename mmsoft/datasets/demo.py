@@ -34,10 +34,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     if missing := [name for name in LOADERS if not cfg.get(name)]:
         raise UsageError(f'--demo-data replaces the data of a config, and this one has no {", ".join(missing)}.')
     if any(part.get('semantic_head') for part in dicts(cfg.model)):
-        raise UsageError(
-            '--demo-data has no label maps beside boxes, from which the semantic_head of this config learns; take a '
-            'config without one.'
-        )
+        raise UsageError('--demo-data has no label maps beside boxes; take a config that has no semantic_head.')
     cfg, scope = without_pretrained(cfg), cfg.default_scope
     masks = any(part.get('with_mask') for part in dicts(cfg.train_dataloader))
     for name in LOADERS:

@@ -93,9 +93,7 @@ class FiniteTrainingHook(Hook):
 
     priority = 'HIGH'
 
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Optional[dict] = None
-    ) -> None:
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
 
         Raises UsageError in all processes if it is not finite in one: which part of it, when and for which images.
@@ -116,7 +114,5 @@ class FiniteTrainingHook(Hook):
         """Looks at the weights; UsageError if some are not finite."""
         for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
             if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
-                raise UsageError(
-                    f'{name} contains NaN or infinity after iteration {runner.iter + 1}, and no checkpoint is written '
-                    f'of it; {REMEDY}.'
-                )
+                when = f'after iteration {runner.iter + 1}, and no checkpoint is written of it'
+                raise UsageError(f'{name} contains NaN or infinity {when}; {REMEDY}.')

@@ -121,7 +121,30 @@ def test_classes_that_are_not_in_the_file(coco):
 
 
 def test_a_word_for_a_tuple(coco):
-    assert 'in the config are s, t, a, r: ' in sentence(check_classes, built(coco, ('star')), NO_HEADS, True)
+    segmentation = SimpleNamespace(metainfo=dict(classes='star'))  # which knows of no file to compare with
+    for dataset in (built(coco, ('star')), segmentation):
+        assert "needs a comma behind it, as in ('star',)" in sentence(check_classes, dataset, NO_HEADS, True)
+
+
+def test_fewer_colours_than_classes():
+    """mmdet draws with them, after the test of all images."""
+    metainfo = dict(classes=('star', 'heart'), palette=[(0, 0, 0)])
+    text = sentence(check_classes, SimpleNamespace(metainfo=metainfo), NO_HEADS, True)
+    assert 'metainfo.palette has 1 colours for 2 classes' in text
+    for palette in ('random', None, [(0, 0, 0), (9, 9, 9)]):
+        check_classes(SimpleNamespace(metainfo=dict(metainfo, palette=palette)), NO_HEADS, True)
+
+
+@pytest.mark.parametrize('key', ['iscrowd', 'area'])
+def test_what_scores_of_coco_need(coco, key):
+    """pycocotools ends with a KeyError, after the first epoch."""
+    file = Path(coco['data_root'], 'x.json')
+    cfg = Config(dict(val_evaluator=dict(type='CocoMetric', ann_file=str(file)), val_dataloader=dict(dataset=coco)))
+    check_evaluators(cfg, 'val')
+    content = json.loads(file.read_text())
+    del content['annotations'][1][key]
+    file.write_text(json.dumps(content))
+    assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
 
 
 def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):

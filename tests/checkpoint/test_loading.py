@@ -427,8 +427,9 @@ class TestHub:
         monkeypatch.setattr(huggingface_hub, 'hf_hub_download', fail)
         with pytest.raises(CheckpointError, match='soft.safetensors cannot be downloaded .no network.'):
             read_checkpoint(self.ADDRESS)
-        with pytest.raises(CheckpointError, match='hf://soft.pth cannot be downloaded'):
-            read_checkpoint('hf://soft.pth')
+        for address in ('hf://soft.pth', 'hf://someone/soft.pth', 'hf://someone/soft/'):
+            with pytest.raises(CheckpointError, match=f'{address} is not an address of the form hf://owner/name/file'):
+                read_checkpoint(address)
 
     def test_without_the_library(self, monkeypatch):
         monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
