@@ -134,6 +134,16 @@ def build_contender(model: str) -> nn.Module:
     return network
 
 
+def check_contender(model: str) -> None:
+    """Raises UsageError if a contender cannot be built."""
+    try:
+        build_contender(model)
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a backbone's class makes of its options
+        raise UsageError(f'{model} cannot be built ({error}).') from error
+
+
 def fold_norms(network: nn.Module) -> nn.Module:
     """Folds each BatchNorm into the convolution before it, as for deployment."""
     parts = {type(module).__name__ for module in network.modules()}

@@ -24,8 +24,8 @@ QUICK = (['soft_norm_nano', 'soft_norm_nano:attention.bottleneck_limit=4'], [(64
 ARITHMETIC = dict(cuda=('float32', 'tf32', 'bfloat16'), cpu=('float32', 'bfloat16'))
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """Runs the command line."""
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Runs the command line; its exit status is 1 if tests fail."""
     parser = argparse.ArgumentParser(description='Tests and measures everything that needs a GPU, and writes one page.')
     add = parser.add_argument
     add('--device', choices=[*ARITHMETIC], default='cuda', help='default: %(default)s; cpu to try the command')
@@ -45,8 +45,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     args.out_dir.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, '-m', 'pytest', '-q', '-m', 'cuda', '-p', 'no:cacheprovider', 'tests']
     tests = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log = args.out_dir / 'tests.txt'
+    log.write_text(tests.stdout)
+    passed = f'Tests {"failed" if tests.returncode else "passed"}: {tests.stdout.strip().splitlines()[-1]} ({log})'
     runs = run_benchmark(cases, args.out_dir / 'runs.csv', rounds, until)
-    parts = [f'# {processor(args.device)}, commit {commit()}', tests.stdout.strip().splitlines()[-1]]
+    parts = [f'# {processor(args.device)}, commit {commit()}', passed]
     for compiled, dtype in dtypes:
         some = runs[(runs['dtype'] == dtype) & (runs['compile'] == compiled)]
         missing = f'{dtype}{", compiled" * compiled}: not measured yet; the same command goes on.'
@@ -54,6 +57,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     page = args.out_dir / 'gpu.md'
     page.write_text('\n\n'.join(parts) + '\n')
     print(f'{page.read_text()}\nThe page is {page}')
+    return 1 if tests.returncode else 0
 
 
 if __name__ == '__main__':

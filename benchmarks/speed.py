@@ -15,7 +15,7 @@ from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
 
 from .common import ROOT, code_version, processor, read_table, write_table
-from .contenders import ABLATIONS, CONTENDERS, contender
+from .contenders import ABLATIONS, CONTENDERS, check_contender
 from .speed_report import publish, report
 from .targets import GAIN, LIMITED, RECOMPUTED
 from .worker import ALLOCATORS, Case, measure_all
@@ -93,6 +93,13 @@ def size(text: str) -> Size:
     return int(rows), int(columns or rows)
 
 
+def positive(text: str) -> int:
+    """A number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is no whole number of at least 1')
+    return int(text)
+
+
 def plan() -> list[Case]:
     """What is measured for the published page."""
     full = [f'soft_{kind}{size}' for size in ('tiny', 'small') for kind in ('norm_', '')]
@@ -125,13 +132,13 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     what = 'images as 512 or 800x1344 (default: 224 512 800x1344)'
     add('--sizes', nargs='+', type=size, metavar='SIZE', default=SIZES, help=what)
     add('--passes', nargs='+', choices=['eval', 'train'], default=['eval', 'train'], help='default: both')
-    add('--rounds', type=int, default=5, help='turns of each backbone (default: %(default)s)')
+    add('--rounds', type=positive, default=5, help='turns of each backbone (default: %(default)s)')
     add('--minutes', type=float, default=float('inf'), help='after which nothing more is measured (default: no limit)')
     add('--device', choices=['cpu', 'cuda'], default=device, help='default: %(default)s')
     add('--dtype', choices=['float32', 'tf32', 'bfloat16', 'float16'], default='float32', help='default: %(default)s')
     add('--compile', action='store_true', help='with torch.compile')
-    add('--threads', type=int, default=torch.get_num_threads(), help='on the CPU (default: all cores)')
-    add('--batch', type=int, default=1, help='images at a time (default: %(default)s)')
+    add('--threads', type=positive, default=torch.get_num_threads(), help='on the CPU (default: all cores)')
+    add('--batch', type=positive, default=1, help='images at a time (default: %(default)s)')
     add('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='default: %(default)s')
     add('--publish', action='store_true', help='also write docs/data/benchmark.csv, the page and its figures')
     args = parser.parse_args(arguments)
@@ -143,7 +150,9 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     if args.models:
         every = itertools.product(args.models, args.sizes, args.passes)
         settings['dtype'] = args.dtype
-        cases = [Case(contender(name) and name, *one, passes == 'train', **settings) for name, one, passes in every]
+        for name in args.models:
+            check_contender(name)
+        cases = [Case(name, *one, passes == 'train', **settings) for name, one, passes in every]
     runs = run_benchmark(cases, args.out_dir / 'runs.csv', args.rounds, time.time() + 60 * args.minutes)
     if runs.empty or (args.publish and len(runs) < len(cases) * runs.allocator.nunique()):
         raise UsageError('The time ended before each backbone was measured once; the same command goes on.')

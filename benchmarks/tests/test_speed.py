@@ -273,4 +273,26 @@ def test_a_gpu_page(tmp_path, answers, monkeypatch):
     gpu.main(command)
     assert len(answers) == 2**5  # models, sizes, passes, allocators, dtypes
     page = (tmp_path / 'gpu.md').read_text()
-    assert '9 passed' in page and 'SOFT-Norm-Nano' in page
+    assert 'passed: 9 passed' in page and 'SOFT-Norm-Nano' in page
+
+
+def test_tests_that_fail_on_the_gpu_are_told_and_kept(tmp_path, answers, monkeypatch):
+    done = subprocess.CompletedProcess([], 1, stdout='what is wrong\n1 failed in 1s')
+    monkeypatch.setattr(gpu, 'subprocess', SimpleNamespace(run=lambda *args, **kwargs: done, PIPE=None, STDOUT=None))
+    assert gpu.main(['--device', 'cpu', '--quick', '--out-dir', str(tmp_path), '--minutes', '0']) == 1
+    assert 'Tests failed: 1 failed in 1s' in (tmp_path / 'gpu.md').read_text()
+    assert 'what is wrong' in (tmp_path / 'tests.txt').read_text()
+
+
+@pytest.mark.parametrize('wrong', [['--batch', '0'], ['--threads', '0'], ['--rounds', '0']])
+def test_counts_of_none(wrong, capsys):
+    with pytest.raises(SystemExit):
+        main([*wrong, '--models', 'soft_tiny'])
+    assert 'whole number of at least 1' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('wrong', ['soft_norm_nano:attention.bottleneck_limit=0', 'swin_tiny:nosuch=3'])
+def test_options_that_a_backbone_does_not_take(wrong, tmp_path):
+    with pytest.raises(UsageError, match='bottleneck_limit must be|swin_tiny:nosuch=3 cannot be built'):
+        main(['--models', wrong, '--sizes', '64', '--out-dir', str(tmp_path)])
+    assert not list(tmp_path.iterdir())
