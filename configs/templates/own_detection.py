@@ -1,11 +1,13 @@
 """RetinaNet on your own data set: copy this file beside itself, change the first part. See docs/own_data.md.
 
+A copy in another folder needs another path in _base_.
+
 tools/train.py configs/templates/NAME.py
 """
 
 _base_ = '../retinanet_soft_tiny_1x.py'
 # What you must change.
-root = 'data/pets/'
+root = 'data/pets'
 classes = ('cat', 'dog')  # names in the file's "categories"; of a single class ('cat',), with the comma
 palette = [(220, 20, 60), (0, 90, 230)]  # a colour of each class
 train_annotations, train_images = 'train.json', 'images/'
@@ -16,11 +18,12 @@ smallest = 32  # side of the smallest objects at this scale, in pixels
 max_per_img = 100  # more than the objects in the most crowded image
 epochs = 12
 batch_size, learning_rate = 2, 1e-4 * 2 / 16  # proportional
-warm_start = None  # a detector's checkpoint; None: ImageNet weights of the backbone
+warm_start = None  # a detector's checkpoint; None: ImageNet weights of the backbone; --from-scratch: neither
 save_best = 'coco/bbox_mAP'  # for crowded images 'coco/bbox_mAP_50'
 
 # The rest follows.
 model = dict(
+    backbone=dict(init_cfg=None) if warm_start else {},
     bbox_head=dict(num_classes=len(classes), anchor_generator=dict(octave_base_scale=smallest / 8)),
     test_cfg=dict(max_per_img=max_per_img),
 )
@@ -47,7 +50,7 @@ val_data = dict(ann_file=val_annotations, data_prefix=dict(img=val_images), pipe
 train_dataloader = dict(batch_size=batch_size, dataset=dict(**own, **train_data))
 val_dataloader = dict(dataset=dict(**own, **val_data))
 test_dataloader = val_dataloader
-val_evaluator = dict(ann_file=root + val_annotations)
+val_evaluator = dict(ann_file=f'{root}/{val_annotations}')
 test_evaluator = val_evaluator
 train_cfg = dict(max_epochs=epochs)
 param_scheduler = [
