@@ -97,7 +97,7 @@ class SOFTAttention(Attention):
             return None
         if is_exporting():
             if not all(type(side) is int for side in hw):
-                raise OptionError('bottleneck_limit is exported by torch.export and for images of one size only')
+                raise OptionError('bottleneck_limit needs torch.export and images of one size; leave it out for ONNX')
             hw = len(range(hw[0])), len(range(hw[1]))  # in dynamo a free side has the type int, too, but no range
         rows, columns = self.bottleneck.grid(hw)
         if rows * columns <= limit:
