@@ -14,7 +14,7 @@ from mmsoft.backbones.base import Arch
 from mmsoft.layers.blocks import PostNormBlock
 from mmsoft.layers.maps import to_map, to_tokens
 from mmsoft.registry import MODELS
-from mmsoft.utils import OptionError
+from mmsoft.utils import OptionError, check_choice
 
 
 class MixFFN(BaseModule):
@@ -64,6 +64,7 @@ class MixSOFT(SOFT):
     """
 
     def __init__(self, arch: Arch, embedding: str = 'overlapped', **kwargs: Any) -> None:
+        check_choice('embedding', embedding, ('overlapped', 'patches', 'pvt_v2'))
         super().__init__(arch, embedding='overlapped' if embedding == 'pvt_v2' else embedding, **kwargs)
         if embedding == 'pvt_v2':
             sizes = zip(self.stages, [self.in_channels, *self.embed_dims], self.embed_dims, (7, 3, 3), (4, 2, 2))

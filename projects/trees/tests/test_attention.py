@@ -3,25 +3,31 @@
 import pytest
 import torch
 
-from mmsoft.attention import Site, SOFTAttention
+from mmsoft.attention import SimAAttention, Site, SOFTAttention
 from mmsoft.attention.measure import without_attention
-from projects.trees.attention import StochasticSOFTAttention
+from projects.trees.attention import StochasticSimAAttention, StochasticSOFTAttention
 
 SITE, HW = Site(16, 2, (8, 8), ratio=2), (8, 12)
 
 
-def pair(drop_rate=0.5, **options):
-    """A SOFT attention and the same with stochastic depth, and tokens."""
+SOFT, SIMA = (SOFTAttention, StochasticSOFTAttention), (SimAAttention, StochasticSimAAttention)
+
+
+def pair(drop_rate=0.5, kinds=SOFT, **options):
+    """An attention and the same with stochastic depth, and tokens."""
     torch.manual_seed(0)
-    plain, stochastic = SOFTAttention(SITE, **options), StochasticSOFTAttention(SITE, drop_rate, **options)
+    plain, stochastic = kinds[0](SITE, **options), kinds[1](SITE, drop_rate, **options)
     stochastic.load_state_dict(plain.state_dict())
     return plain, stochastic, torch.randn(6, HW[0] * HW[1], 16)
 
 
 @pytest.mark.filterwarnings('ignore:Weights trained with')
 @pytest.mark.parametrize('drop_rate, attending', [(0.0, 6), (0.5, 3), (0.75, 2), (0.9, 1)])
-def test_in_training_a_part_of_the_images_attends_and_the_others_do_as_without_attention(drop_rate, attending):
-    plain, stochastic, x = pair(drop_rate)
+@pytest.mark.parametrize('kinds, options', [(SOFT, {}), (SIMA, dict(reference_tokens=1))], ids=['SOFT', 'SimA'])
+def test_in_training_a_part_of_the_images_attends_and_the_others_do_as_without_attention(
+    drop_rate, attending, kinds, options
+):
+    plain, stochastic, x = pair(drop_rate, kinds, **options)
     with torch.no_grad():
         attended = plain(x, HW)
         with without_attention(plain):
@@ -51,10 +57,12 @@ def test_the_limit_is_for_tests_alone(limit):
 
 
 @pytest.mark.filterwarnings('ignore:Weights trained with')
-@pytest.mark.parametrize('limit', [None, 6])
-def test_in_tests_all_images_attend_at_the_rate_of_training(limit):
+@pytest.mark.parametrize(
+    'kinds, options', [(SOFT, {}), (SOFT, dict(bottleneck_limit=6)), (SIMA, dict(reference_tokens=24))]
+)
+def test_in_tests_all_images_attend_at_the_rate_of_training(kinds, options):
     """The output is linear in what attention gives, so its mean over random choices is known."""
-    plain, stochastic, x = pair(drop_rate=0.25, bottleneck_limit=limit)
+    plain, stochastic, x = pair(0.25, kinds, **options)
     with torch.no_grad():
         attended, found = plain.eval()(x, HW), stochastic.eval()(x, HW)
         with without_attention(plain), without_attention(stochastic):
@@ -70,3 +78,12 @@ def test_images_that_do_not_attend_leave_no_gradient_in_the_queries():
     stochastic.conv.weight.data.zero_()
     (grad,) = torch.autograd.grad(stochastic.train()(x, HW).square().sum(), x)
     assert (grad.flatten(1).norm(dim=1) > 0).sum() == 3
+
+
+def test_simas_mask_is_that_of_the_images_that_attend():
+    plain, stochastic, _ = pair(drop_rate=0.5, kinds=SIMA, reference_tokens=24)
+    q, k, v, mask = *torch.randn(3, 6, 2, 96, 8), torch.rand(6, 96) > 0.5
+    attended, found = plain.product(q, k, v, mask), stochastic.train().product(q, k, v, mask)
+    attends = found.flatten(1).any(1)
+    assert attends.sum() == 3
+    torch.testing.assert_close(found[attends], 2 * attended[attends])

@@ -99,3 +99,8 @@ def test_weights_begin_as_in_pvt_and_dropout_is_softs():
 def test_a_fourth_stage_is_refused():
     with pytest.raises(OptionError, match='three stages at most'):
         MixSOFT('tiny')
+
+
+def test_an_unknown_embedding_is_refused_with_all_there_are():
+    with pytest.raises(OptionError, match='overlapped, patches, pvt_v2'):
+        MixSOFT(ARCH, out_indices=(2,), embedding='pvt')
