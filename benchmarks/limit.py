@@ -3,11 +3,13 @@
     python -m benchmarks.limit images configs/retinanet_soft_small_1x.py CHECKPOINT IMAGE_OR_FOLDER --limits 400 100
     python -m benchmarks.limit maps noise grace_hopper photograph.png --trained NETWORK WEIGHTS CONFIG CHECKPOINT
     python -m benchmarks.limit scores --evidence work_dirs/evidence
+    python -m benchmarks.limit trees soft_norm_mix
 
 ``images`` prints for each limit (0 is none) the largest change of each map, the largest memory and the mean time.
 ``maps`` compares the maps of SOFT-Tiny, with fresh weights, and of trained networks. ``scores`` trains detectors on
 scenes of the evidence, but 800 pixels a side, with and without a limit. Training goes on from the detectors of the
-evidence, whose images are too small for one.
+evidence, whose images are too small for one. ``trees`` tests detectors of projects/trees, whose crops are, too, on a
+whole photograph.
 
 Rows that are measured again replace those that are there; a training that was interrupted goes on.
 """
@@ -32,6 +34,7 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
+from mmsoft.apis import test
 from mmsoft.apis.cli import command_line
 from mmsoft.apis.prediction import find_images, prepare
 from mmsoft.apis.tasks import build_task
@@ -39,6 +42,7 @@ from mmsoft.attention import SOFTAttention
 from mmsoft.attention.measure import without_attention
 from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, add_scene, empty_coco
 from mmsoft.datasets.shapes_scene import SKIES, Canvas, named_by_sky
+from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 
@@ -199,6 +203,7 @@ def train(seed: int, limit: int, start: str, root: Path) -> Runner:
 
 def scores(runner: Runner) -> Iterator[Row]:
     """Scores of boxes, CPU seconds an image, and peak memory in bytes, with each limit and without attention."""
+    runner.test()  # what a process takes once is not the memory of the first limit
     for limit in (*LIMITS, WITHOUT):
         set_limit(runner.model, 100 if limit == WITHOUT else limit)
         with without_attention(runner.model.backbone) if limit == WITHOUT else nullcontext():
@@ -210,14 +215,45 @@ def scores(runner: Runner) -> Iterator[Row]:
 
 
 def scores_text(table: pd.DataFrame) -> str:
-    """Markdown: AP by limit, its mean, minimum and maximum over seeds, and time of the first kind."""
+    """Markdown: AP by limit, its mean, minimum and maximum over seeds, and time and memory of the first kind."""
     by, lines = table.groupby(['limit', 'trained']), []
     for limit in (*LIMITS, WITHOUT):
         name = 'without attention' if limit == WITHOUT else limit or 'none'
         cells = [spread(by.get_group((limit, trained))[value]) for trained in (0, 100) for value in ('ap', 'ap50')]
-        lines.append([name, *cells, f'{by.get_group((limit, 0)).seconds.median():.2f}'])
+        costs = by.get_group((limit, 0))[['seconds', 'memory']].median()
+        lines.append([name, *cells, f'{costs.seconds:.2f}', f'{costs.memory / 1e6:.0f}'])
     header = [f'{score}, trained {how}' for how in ('without a limit', 'with 100') for score in ('AP', 'AP50')]
-    return markdown(lines, ['limit', *header, 'CPU seconds an image'])
+    return markdown(lines, ['limit', *header, 'CPU seconds an image', 'MB'])
+
+
+def measure_trees(args: argparse.Namespace, file: Path) -> None:
+    """``ap50`` of the validation photograph in one view, and CPU ``seconds``, by seed, limit, and whether with gain."""
+    from projects.trees.__main__ import CONFIGS, ROOT, WORK
+
+    whole = {
+        'test_dataloader.dataset.ann_file': 'validation.json',
+        'test_evaluator.ann_file': f'{ROOT}/validation.json',
+    }
+    attention, config = 'model.backbone.attention', str(CONFIGS / f'{args.network}.py')
+    cases = [*((limit, True, None) for limit in LIMITS), (100, False, None), (WITHOUT, True, [])]
+    for seed, (limit, gain, without) in itertools.product(range(3), cases):
+        limited = {f'{attention}.bottleneck_limit': max(limit, 0) or None, f'{attention}.bottleneck_gain': gain}
+        checkpoint, start = str(latest_checkpoint(WORK / f'{args.network}_{seed}')), time.process_time()
+        options = dict(cfg_options={**whole, **limited}, without_attention=without)
+        found = test(config, checkpoint, str(args.out_dir / 'trees'), **options)
+        row = dict(ap50=found['coco/bbox_mAP_50'], seconds=time.process_time() - start)
+        put_rows(file, dict(network=args.network, seed=seed, limit=limit, gain=gain), [row])
+
+
+def trees_text(table: pd.DataFrame) -> str:
+    """Markdown: AP50 of each seed, their mean, and time, by limit."""
+    lines = []
+    for (limit, gain), rows in table.groupby(['limit', 'gain'], sort=False):
+        name = 'without attention' if limit == WITHOUT else limit or 'none'
+        each = ', '.join(f'{ap50:.3f}' for ap50 in rows.ap50)
+        mean = f'{rows.ap50.mean():.3f}', f'{rows.seconds.median():.0f}'
+        lines.append([f'{name}{"" if gain else ", without the matched gain"}', each, *mean])
+    return markdown(lines, ['limit', 'AP50 of three seeds', 'mean', 'CPU seconds'])
 
 
 def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
@@ -235,6 +271,9 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     add('--gammas', type=float, nargs='*', default=GAMMAS, help="of SOFT-Tiny's fresh weights (default: all four)")
     small = 'folder of the small detectors (default: %(default)s)'
     tables.add_parser('scores').add_argument('--evidence', default='work_dirs/evidence', help=small)
+    tables.add_parser('trees').add_argument(
+        'network', help='config of projects/trees, of which three seeds are trained'
+    )
     for name in TABLES:
         add = tables.choices[name].add_argument
         add('--out-dir', type=Path, default=Path('work_dirs/limit'), help='default: %(default)s')
@@ -254,7 +293,11 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     print(table)
 
 
-TABLES = dict(maps=(measure_maps, maps_text, 'limit.csv'), scores=(measure_scores, scores_text, 'limit_scores.csv'))
+TABLES: dict[str, tuple[Any, Any, str]] = dict(
+    maps=(measure_maps, maps_text, 'limit.csv'),
+    scores=(measure_scores, scores_text, 'limit_scores.csv'),
+    trees=(measure_trees, trees_text, 'limit_trees.csv'),
+)
 """What measures the rows of a table, what makes Markdown of them, and their file."""
 
 
