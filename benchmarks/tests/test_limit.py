@@ -1,5 +1,6 @@
 import json
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -87,3 +88,26 @@ def test_scenes_and_scores_with_limits(tmp_path, monkeypatch):
 
 def of(root, image):
     return [one for one in json.loads((root / 'sky/train.json').read_text())['annotations'] if one['image_id'] == image]
+
+
+def test_a_photograph_of_trees_with_limits(tmp_path, monkeypatch, capsys):
+    """Three seeds of a network, each with all limits, without the gain and without attention; the scores are made up."""
+    asked = []
+
+    def test(config, checkpoint, work_dir, cfg_options, without_attention):
+        count, gain = (cfg_options[f'model.backbone.attention.bottleneck_{name}'] for name in ('limit', 'gain'))
+        asked.append((Path(config).name, Path(checkpoint).name, count, gain, without_attention))
+        return {'coco/bbox_mAP_50': 0.4 if gain else 0.1}
+
+    monkeypatch.setattr(limit, 'test', test)
+    monkeypatch.setattr(limit, 'latest_checkpoint', lambda folder: folder)
+    monkeypatch.setattr(limit, 'commit', lambda: 'abc')
+    limit.main(['trees', 'soft_norm_mix', '--out-dir', str(tmp_path)])
+    limits = [None, 400, 196, 100, 49, 16]
+    cases = [*((count, True, None) for count in limits), (100, False, None), (None, True, [])]
+    names = [('soft_norm_mix.py', f'soft_norm_mix_{seed}') for seed in range(3)]
+    assert asked == [(*name, *case) for name, case in product(names, cases)]
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 2 + len(cases) and '0.400, 0.400, 0.400' in table[2]
+    assert '100, without the matched gain' in table[-2] and '0.100, 0.100, 0.100' in table[-2]
+    assert 'without attention' in table[-1]
