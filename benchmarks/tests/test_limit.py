@@ -91,7 +91,7 @@ def of(root, image):
 
 
 def test_a_photograph_of_trees_with_limits(tmp_path, monkeypatch, capsys):
-    """Three seeds of a network, each with all limits, without the gain and without attention; the scores are made up."""
+    """Three seeds of a network, each with all limits, without the gain and without attention; scores are made up."""
     asked = []
 
     def test(config, checkpoint, work_dir, cfg_options, without_attention):
