@@ -76,6 +76,7 @@ def compare(backbone: nn.Module, images: Tensor, limits: Sequence[int], runs: in
     And peak ``bytes`` and, of so many more runs, mean ``seconds``.
     """
     wanted = None
+    set_limit(backbone, 0)
     backbone(images)  # what a process takes once is not the memory of the first limit
     for limit in (0, *limits):
         set_limit(backbone, limit)
