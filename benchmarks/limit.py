@@ -34,7 +34,6 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
-from mmsoft.apis import test
 from mmsoft.apis.cli import command_line
 from mmsoft.apis.prediction import find_images, prepare
 from mmsoft.apis.tasks import build_task
@@ -229,20 +228,16 @@ def scores_text(table: pd.DataFrame) -> str:
 
 def measure_trees(args: argparse.Namespace, file: Path) -> None:
     """``ap50`` of the validation photograph in one view, and CPU ``seconds``, by seed, limit, and whether with gain."""
-    from projects.trees.__main__ import CONFIGS, ROOT, WORK
+    from projects.trees.__main__ import CONFIGS, WORK, score
 
-    whole = {
-        'test_dataloader.dataset.ann_file': 'validation.json',
-        'test_evaluator.ann_file': f'{ROOT}/validation.json',
-    }
     attention, config = 'model.backbone.attention', str(CONFIGS / f'{args.network}.py')
     cases = [*((limit, True, None) for limit in LIMITS), (100, False, None), (WITHOUT, True, [])]
     for seed, (limit, gain, without) in itertools.product(range(3), cases):
         limited = {f'{attention}.bottleneck_limit': max(limit, 0) or None, f'{attention}.bottleneck_gain': gain}
         checkpoint, start = str(latest_checkpoint(WORK / f'{args.network}_{seed}')), time.process_time()
-        options = dict(cfg_options={**whole, **limited}, without_attention=without)
-        found = test(config, checkpoint, str(args.out_dir / 'trees'), **options)
-        row = dict(ap50=found['coco/bbox_mAP_50'], seconds=time.process_time() - start)
+        options = dict(tta=False, without_attention=without)
+        ap50, _ = score(config, checkpoint, args.out_dir / 'trees', 'validation', limited, **options)
+        row = dict(ap50=ap50, seconds=time.process_time() - start)
         put_rows(file, dict(network=args.network, seed=seed, limit=limit, gain=gain), [row])
 
 

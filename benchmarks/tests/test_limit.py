@@ -11,6 +11,7 @@ from benchmarks import limit
 from benchmarks.limit import compare
 from mmsoft import SOFT, SimADeiT
 from mmsoft.utils import UsageError
+from projects.trees import __main__ as trees
 
 
 def test_networks_with_and_without_a_limit():
@@ -94,12 +95,12 @@ def test_a_photograph_of_trees_with_limits(tmp_path, monkeypatch, capsys):
     """Three seeds of a network, each with all limits, without the gain and without attention; scores are made up."""
     asked = []
 
-    def test(config, checkpoint, work_dir, cfg_options, without_attention):
+    def test(config, checkpoint, work_dir, cfg_options, without_attention, tta):
         count, gain = (cfg_options[f'model.backbone.attention.bottleneck_{name}'] for name in ('limit', 'gain'))
         asked.append((Path(config).name, Path(checkpoint).name, count, gain, without_attention))
         return {'coco/bbox_mAP_50': 0.4 if gain else 0.1}
 
-    monkeypatch.setattr(limit, 'test', test)
+    monkeypatch.setattr(trees, 'test', test)
     monkeypatch.setattr(limit, 'latest_checkpoint', lambda folder: folder)
     monkeypatch.setattr(limit, 'commit', lambda: 'abc')
     limit.main(['trees', 'soft_norm_mix', '--out-dir', str(tmp_path)])

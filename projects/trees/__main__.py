@@ -41,21 +41,23 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> dict[str, float
         attends = load_config(config).model.backbone.type.startswith('mmsoft.')
         scores = {}
         for photograph in TESTED:
-            found = _test(config, checkpoint, folder, photograph, changed, show_dir='drawn')
+            found = score(config, checkpoint, folder, photograph, changed, show_dir='drawn')
             scores[photograph], scores[f'{photograph} AP'] = found
             if attends:
-                controlled, _ = _test(config, checkpoint, folder, photograph, changed, without_attention=[])
+                controlled, _ = score(config, checkpoint, folder, photograph, changed, without_attention=[])
                 scores[f'{photograph} without attention'] = controlled
         return scores
 
     return kept(folder / 'scores.json', compute)
 
 
-def _test(config: str, checkpoint: str, folder: Path, photograph: str, changed: dict, **options) -> tuple[float, float]:
-    """AP50 and AP of one photograph; they are 0, which the metric leaves out, if nothing was found."""
+def score(
+    config: str, checkpoint: str, folder: Path, photograph: str, changed: dict, tta: bool = True, **options
+) -> tuple[float, float]:
+    """AP50 and AP of one photograph, in twelve views or one; 0, which the metric leaves out, if nothing was found."""
     file = f'{photograph}.json'
     files = {'test_dataloader.dataset.ann_file': file, 'test_evaluator.ann_file': f'{ROOT}/{file}'}
-    scores = test(config, checkpoint, str(folder), cfg_options={**changed, **files}, tta=True, **options)
+    scores = test(config, checkpoint, str(folder), cfg_options={**changed, **files}, tta=tta, **options)
     return scores.get('coco/bbox_mAP_50', 0.0), scores.get('coco/bbox_mAP', 0.0)
 
 
