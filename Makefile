@@ -61,7 +61,11 @@ figures: setup
 	$(PY) -m benchmarks.figures $(ARGS)
 
 # Photographs of tree crowns come inside a package, of which nothing is imported.
+# glibc would give large blocks of memory back at once, and new ones cost page faults (docs/training.md#on-a-cpu).
 TREES := $(BIN)/../trees
+trees: export MALLOC_MMAP_MAX_ = 0
+trees: export MALLOC_TRIM_THRESHOLD_ = 4294967295
+trees: export MALLOC_TOP_PAD_ = 67108864
 trees: setup
 	@[ -d $(TREES)/deepforest ] || $(PY) -m pip install --quiet --no-deps --target $(TREES) -r projects/trees/requirements.txt
 	$(PY) -m projects.trees --photographs $(TREES)/deepforest/data $(ARGS)

@@ -95,5 +95,7 @@ def make_data(source: Union[str, Path], root: Union[str, Path]) -> None:
         folder = root / ('tiles' if split == 'train' else 'photographs')
         folder.mkdir(parents=True, exist_ok=True)
         for name, photograph in zip(names[split], photographs):
-            cv2.imwrite(str(folder / name), photograph.image)
+            cv2.imwrite(
+                str(folder / name), photograph.image, [cv2.IMWRITE_PNG_COMPRESSION, 0]
+            )  # read three times as fast
         (root / f'{split}.json').write_text(json.dumps(coco(names[split], photographs)))

@@ -24,7 +24,7 @@ train_pipeline = [
     dict(type='RandomFlip', prob=[0.25, 0.25, 0.25], direction=['horizontal', 'vertical', 'diagonal']),
     # Photographs are not equally sharp: 0.7 pixels make the training photograph look like the validation photograph.
     dict(type='mmpretrain.GaussianBlur', magnitude_range=(0.0, 1.5), magnitude_std='inf', prob=0.7),
-    dict(type='mmpretrain.ColorJitter', brightness=0.3, contrast=0.3, saturation=0.4, hue=0.05),
+    dict(type='mmpretrain.ColorJitter', brightness=0.3, contrast=0.3, saturation=0.4, hue=0.05, backend='cv2'),
     dict(type='PackDetInputs'),
 ]
 meta_keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')
@@ -53,7 +53,8 @@ tiles = dict(ann_file='train.json', data_prefix=dict(img='tiles/'), filter_cfg=d
 photographs = dict(ann_file='validation.json', data_prefix=dict(img='photographs/'))
 train_dataloader = dict(
     batch_size=4,
-    num_workers=1,
+    num_workers=0,  # on two cores another process would take time from training
+    persistent_workers=False,
     batch_sampler=None,
     sampler=dict(_delete_=True, type='InfiniteSampler', shuffle=True),
     dataset=dict(
