@@ -104,3 +104,17 @@ METHODS = dict(
     upernet=Method('upernet_soft_small_160k', batch_size=4, sky=False),
     classifier=Method('soft_tiny_in1k', iterations=250, batch_size=32, lr=1e-3, sky=False),
 )
+METHODS['mask2former_panoptic'] = METHODS['mask2former']._replace(config='mask2former_panoptic_soft_small_50e')
+_WITH_SIMA = dict(
+    rtmdet='rtmdet_sima_xcit_small_12_p16_100e',
+    dino='dino_sima_xcit_small_12_p16_1x',
+    mask2former='mask2former_sima_xcit_small_12_p16_50e',
+    mask2former_panoptic='mask2former_panoptic_sima_xcit_small_12_p16_50e',
+    vitdet='mask_rcnn_sima_xcit_small_12_p16_lsj_100e',
+)
+METHODS.update(
+    {
+        f'{name}_sima': METHODS[name]._replace(config=config, network='sima_xcit_p8')
+        for name, config in _WITH_SIMA.items()
+    }
+)

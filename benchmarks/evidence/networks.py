@@ -26,6 +26,13 @@ class Network(NamedTuple):
     channels: Sequence[int]
     rescales: Optional[Sequence[float]] = None
 
+    def only(self, maps: slice) -> 'Network':
+        """The same with some of its maps."""
+        out_indices = tuple(self.cfg.get('out_indices', range(len(self.channels))))[maps]
+        return Network(
+            dict(self.cfg, out_indices=out_indices), self.channels[maps], self.rescales and self.rescales[maps]
+        )
+
 
 DIMS, HEADS, DEPTHS = [32, 64, 128], [1, 2, 4], [1, 2, 2]
 BLOCKS = dict(embed_dims=96, num_heads=4, depth=4)  # of networks without a pyramid

@@ -13,15 +13,19 @@ from mmsoft.utils.config import dicts, load_config
 
 from ..common import ROOT
 from .networks import NETWORKS, Network, scored
+from .panoptic import BackgroundAsStuff, PanopticQuality
 
 SHAPES = dict(train=1800, val=200, portraits=2400, size=96, portrait_size=64, seed=0)
 """Of :func:`mmsoft.datasets.shapes.ensure_shapes`."""
 NARROWER = 4
+_MAPS = dict(DINO=slice(1, None), RTMDet=slice(3))
+"""Of a network's maps from the finest, those of a detector, as in the zoo; all, if it is not here."""
 SCORES = {
     'coco/bbox_mAP_50': 'box AP50',
     'coco/bbox_mAP': 'box AP',
     'coco/segm_mAP_50': 'mask AP50',
     'coco/segm_mAP': 'mask AP',
+    'panoptic/PQ': 'PQ',
     'mIoU': 'mIoU',
     'accuracy/top1': 'top-1',
 }
@@ -58,12 +62,14 @@ class Method(NamedTuple):
     def make_config(self, seed: int, root: Path, work_dir: Path) -> Config:
         """The whole config of a training, for :class:`mmengine.runner.Runner`."""
         zoo = load_config(str(ROOT / f'configs/{self.config}.py'))
+        if isinstance(zoo.model.get('neck'), list):  # the first of which makes a pyramid, as the small network's does
+            zoo.model.neck = zoo.model.neck[-1]
         zoo.merge_from_dict({f'model.{key}': value for key, value in self.options.items()})
         scope = zoo.default_scope
         model = _MODELS[scope](zoo.model.to_dict(), NETWORKS[self.network], self.sky)
         cfg = Config(
             dict(
-                _data(scope, self, str(root), 'mask_head' in model.get('roi_head', ()) or 'panoptic_head' in model),
+                _data(scope, self, str(root), model),
                 **_training(self, seed),
                 **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
                 model=model,
@@ -106,22 +112,31 @@ def _narrow(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _detector(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
+    panoptic = _has_stuff(model)
     model = with_counts(_narrow(model), len(SKY_METAINFO['classes'] if sky else CLASSES))
     head = model.get('roi_head', {})
     if 'num_stages' in head:  # as many as are asked for, of those that it has
         stages = slice(head['num_stages'])
         head.update({key: head[key][stages] for key in ('stage_loss_weights', 'bbox_head')})
         model['train_cfg']['rcnn'] = model['train_cfg']['rcnn'][stages]
-    if model['type'] == 'DINO':  # as in the zoo, it does without the first map
-        network = network._replace(cfg=dict(network.cfg, out_indices=(1, 2)), channels=network.channels[1:])
-    if 'panoptic_head' in model:  # there is no neck
+    network = network.only(_MAPS.get(model['type'], slice(None)))
+    model.update(backbone=network.cfg)
+    rescale = dict(type='mmsoft.RescalePyramid', in_channels=network.channels[0], rescales=network.rescales)
+    pyramid = [rescale] * bool(network.rescales)
+    if 'panoptic_head' in model:
         model['panoptic_head'].update(in_channels=list(network.channels))
-        return dict(model, backbone=network.cfg)
+        if panoptic:
+            model['panoptic_head']['loss_cls']['class_weight'].insert(0, 1.0)
+            for part in ('panoptic_head', 'panoptic_fusion_head'):
+                model[part]['num_stuff_classes'] = 1
+        return dict(model, neck=pyramid) if pyramid else model  # there is no other neck
     neck = dict(model['neck'], in_channels=list(network.channels), norm_cfg=dict(type='BN'))
-    if network.rescales:
-        rescale = dict(type='mmsoft.RescalePyramid', in_channels=network.channels[0], rescales=network.rescales)
-        neck = [rescale, neck]
-    return dict(model, backbone=network.cfg, neck=neck)
+    return dict(model, neck=[*pyramid, neck])
+
+
+def _has_stuff(model: dict[str, Any]) -> bool:
+    """Whether it is of panoptic segmentation."""
+    return model.get('panoptic_head', {}).get('num_stuff_classes', 0) > 0
 
 
 def _segmenter(model: dict[str, Any], network: Network, sky: bool) -> dict[str, Any]:
@@ -147,10 +162,12 @@ def _classifier(model: dict[str, Any], network: Network, sky: bool) -> dict[str,
 _MODELS = dict(mmdet=_detector, mmseg=_segmenter, mmpretrain=_classifier)
 
 
-def _data(scope: str, method: Method, root: str, with_masks: bool) -> dict[str, Any]:
-    """Loaders of the training and the held-out images, and how these are scored."""
+def _data(scope: str, method: Method, root: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Loaders of the training and the held-out images for a model, and how these are scored."""
+    panoptic, with_masks = _has_stuff(model), 'mask_head' in model.get('roi_head', ()) or 'panoptic_head' in model
+    masks = [dict(type='LoadAnnotations', with_bbox=True, with_mask=with_masks)]
     loading, packing, resize = dict(
-        mmdet=([dict(type='LoadAnnotations', with_bbox=True, with_mask=with_masks)], 'PackDetInputs', True),
+        mmdet=(masks + [dict(type=BackgroundAsStuff.__name__)] * panoptic, 'PackDetInputs', True),
         mmseg=([dict(type='LoadAnnotations')], 'PackSegInputs', True),
         mmpretrain=([], 'PackInputs', False),
     )[scope]
@@ -174,7 +191,8 @@ def _data(scope: str, method: Method, root: str, with_masks: bool) -> dict[str, 
     if scope == 'mmdet':
         train['batch_sampler'] = dict(type='AspectRatioBatchSampler')
         ann_file = f'{root}/{val["dataset"]["ann_file"]}'
-        evaluator = dict(type='CocoMetric', ann_file=ann_file, metric=['bbox', 'segm'][: 1 + with_masks])
+        evaluator = [dict(type='CocoMetric', ann_file=ann_file, metric=['bbox', 'segm'][: 1 + with_masks])]
+        evaluator += [dict(type=PanopticQuality.__name__)] * panoptic
     elif scope == 'mmseg':
         val['batch_size'] = 1  # scenes of different shapes
         evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])

@@ -16,6 +16,7 @@ def chance(root: str) -> dict[str, float]:
     """Scores of guesses on the held-out shapes in a folder, by the names of the scores.
 
     * Detection under a sky: the true boxes and masks, each with a random class and score; no guess of a place is worse.
+    * Panoptic segmentation: true masks, things with a random class. A class of things has one twelfth, stuff 1.
     * Segmentation: the same class everywhere, whichever gives the best mean.
     * Classification: the same class always.
     """
@@ -37,6 +38,7 @@ def chance(root: str) -> dict[str, float]:
     return {
         **{f'{kind} AP50': at_50 for kind in ('box', 'mask')},
         **{f'{kind} AP': average for kind in ('box', 'mask')},
+        'PQ': 2 / (len(SKY_METAINFO['classes']) + 1),
         'mIoU': float(counts.max() / counts.sum() / len(counts)),
         'top-1': 1 / len(CLASSES),
         'accuracy': 0.5,

@@ -122,12 +122,17 @@ def test_a_training_goes_on_after_an_interruption(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['dino', 'mask2former', 'rtmdet', 'vitdet'])
-def test_methods_of_today_train(name, tmp_path):
-    found = METHODS[name]._replace(iterations=2).train(0, ensure_shapes(tmp_path / 'shapes', **SMALL), tmp_path / 'run')
-    masks = {'mask AP50', 'mask AP'} if name in ('mask2former', 'vitdet') else set()
-    assert found['scores'].keys() == found['without_attention'].keys() == {'box AP50', 'box AP'} | masks
-    assert found['parameters'] < 4e6
+@pytest.mark.parametrize('network', ['', '_sima'])
+@pytest.mark.parametrize('name', ['dino', 'mask2former', 'mask2former_panoptic', 'rtmdet', 'vitdet'])
+def test_methods_of_today_train(name, network, tmp_path):
+    method = METHODS[name + network]._replace(iterations=2)
+    found = method.train(0, ensure_shapes(tmp_path / 'shapes', **SMALL), tmp_path / 'run')
+    masks = set() if name in ('dino', 'rtmdet') else {'mask AP50', 'mask AP'}
+    panoptic = {'PQ'} if 'panoptic' in name else set()
+    assert found['scores'].keys() == found['without_attention'].keys() == {'box AP50', 'box AP'} | masks | panoptic
+    assert found['parameters'] < 4.5e6
+    kinds = {one.split('.')[0] for one in found['shares']}
+    assert kinds == ({'blocks'} if network else {'stages'})
 
 
 def test_learning_rates_decay_from_layer_to_layer_where_the_config_s_do(tmp_path):
