@@ -33,8 +33,7 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
     Args:
         config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
         out (str): File to write, ``.onnx``.
-        size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size alone. Defaults
-            to None: any.
+        size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size. Default: any.
         force (bool): Whether to replace a file.
 
     Returns:

@@ -92,8 +92,7 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
 def find_images(source: str) -> dict[Path, Path]:
     """Images below a folder, or the one file, whatever its name, with names of their drawings below another folder.
 
-    Broken links and anything else that is called like an image are included, for :func:`read_image` to refuse. Raises
-    UsageError if there is nothing.
+    Broken links and all else called like an image are for :func:`read_image` to refuse. UsageError if there is nothing.
     """
     root = Path(source)
     if root.is_file():  # drawings cannot be saved in every format

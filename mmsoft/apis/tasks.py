@@ -146,9 +146,8 @@ TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.0) -> Task:
     """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
 
-    ``checkpoint`` has the weights, ``device`` is the best there is by default. Detections with a lower score than
-    ``score_thr`` are not drawn. Raises UsageError if the checkpoint is missing or not the model's, or there is no such
-    device.
+    ``checkpoint`` has the weights, ``device`` is the best there is by default. Detections with scores below
+    ``score_thr`` are not drawn. UsageError if checkpoint or device are missing, or weights are not the model's.
     """
     from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
 

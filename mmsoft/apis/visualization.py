@@ -143,8 +143,7 @@ class Bottleneck(NamedTuple):
     def kernel(self, y: float, x: float) -> tuple[Tensor, tuple[float, float]]:
         r"""What the token nearest to (y, x) attends to, :math:`\exp(-\frac12 \|b - q_i\|^2)`: a row of SOFT's kernel.
 
-        Places are parts of height and width. Returns the kernel (H', W'), averaged over the heads, and the token's
-        place.
+        Places are parts of height and width. Returns the kernel (H', W'), a mean over heads, and the token's place.
         """
         row, column = (min(int(part * count), count - 1) for part, count in zip((y, x), self.grid))
         token = self.tokens[:, row * self.grid[1] + column, None]

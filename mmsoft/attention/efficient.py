@@ -12,10 +12,9 @@ from .base import MultiheadAttention
 
 @MODELS.register_module()
 class EfficientAttention(MultiheadAttention):
-    r""":math:`\rho_q(q) \, (\rho_k(k)^\top v)`, of cost linear in the tokens (Shen et al., 1812.01243).
+    r""":math:`\rho_q(q) \, (\rho_k(k)^\top v)`, linear in the tokens (Shen et al., 1812.01243; 2206.08898, Table 2).
 
     :math:`\rho_q` is a softmax over the channels of each query, :math:`\rho_k` over the tokens of each key channel.
-    SimA compares with it (2206.08898, Table 2).
     """
 
     takes_mask = True

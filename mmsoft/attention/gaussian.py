@@ -22,9 +22,8 @@ class GaussianAttention(Attention):
 
     Args:
         site (Site): The place it is made for.
-        normalise (str): ``'none'``; ``'softmax'`` for softmax(S) v, the softmax over rows, which the authors tried, too
-            (2110.11945, App. A.3), and whose memory is quadratic; ``'mean'`` for rows of S divided by their sums, which
-            is the softmax of S's exponents.
+        normalise (str): ``'none'``; ``'softmax'`` for softmax(S) v over rows, which the authors tried, too (2110.11945,
+            App. A.3), in quadratic memory; ``'mean'``: rows of S over their sums, the softmax of S's exponents.
     """
 
     def __init__(self, site: Site, normalise: str = 'none') -> None:

@@ -84,14 +84,12 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
 def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) -> Iterator[int]:
     """Sets the output of attention to zero while the context lasts: the control for whether a network uses it.
 
-    What a block adds beside attention stays: convolutions of the values, residual connections, FFNs and the bias of the
-    projection behind attention.
+    What a block adds beside attention stays: convolutions of the values, residual connections, FFNs, a bias behind it.
 
     Args:
         model (nn.Module): Any model that contains mmsoft's attentions.
         stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults
-            to None: all, except attentions of the class token alone and, in networks with others, softmax, which SOFT
-            has in its last stage.
+            to None: all but those of the class token alone and, beside others, softmax, as in SOFT's last stage.
 
     Yields:
         int: Number of attentions that are set to zero.

@@ -74,7 +74,8 @@ class SOFTAttention(Attention):
         """See :class:`Attention`."""
         extra = x.size(1) - hw[0] * hw[1]
         q, v = self.query(x) * self.scale, self.value(x)
-        q_heads, v_heads = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, v))
+        sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads
+        q_heads, v_heads = (t.reshape(sizes).transpose(1, 2) for t in (q, v))
         q_heads = q_heads.contiguous()  # so that a head's map is one piece of memory
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map)
@@ -95,12 +96,13 @@ class SOFTAttention(Attention):
         limit = self.limit
         if limit is None:
             return None
-        if is_exporting():
+        in_onnx = torch.onnx.is_in_onnx_export()  # of images of any size
+        if is_exporting() and not in_onnx:
             if not all(type(side) is int for side in hw):
-                raise OptionError('bottleneck_limit needs torch.export and images of one size; leave it out for ONNX')
+                raise OptionError('torch.export with bottleneck_limit needs images of one size')
             hw = len(range(hw[0])), len(range(hw[1]))  # in dynamo a free side has the type int, too, but no range
         rows, columns = self.bottleneck.grid(hw)
-        if rows * columns <= limit:
+        if not in_onnx and rows * columns <= limit:
             return None
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]

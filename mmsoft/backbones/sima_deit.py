@@ -25,16 +25,14 @@ class SimADeiT(BaseBackbone):
     position embedding is resized bicubically. The class token takes part in the norm over tokens; so does padding.
 
     Args:
-        arch (str or dict): ``'tiny'``, ``'small'`` (the paper's), ``'base'``, or a dict with ``embed_dims``,
-            ``num_heads`` and ``depth``.
+        arch (str or dict): ``'tiny'``, ``'small'`` (the paper's), ``'base'``; or embed_dims, num_heads and depth.
         out_indices (Sequence[int]): Blocks to return, without a norm and without the class token.
         attention (dict): A registered attention and its options. Defaults to SimA's.
         num_heads (int, optional): Instead of the heads of ``arch``; 1 in 2206.08898, Table 5.
         act_cfg (dict): Activation; ``dict(type='ReLU')`` in 2206.08898, Sec. 4.5.
         img_size (int): Side of the images that the position embedding is made for.
         patch_size (int): Side of a patch.
-        **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate at the last block; 0.05 in
-            the paper.
+        **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate, 0.05 in the paper.
 
     Example:
         >>> maps = SimADeiT('small')(torch.rand(1, 3, 224, 224))

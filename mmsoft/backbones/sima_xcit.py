@@ -39,17 +39,15 @@ class SimAXCiT(BaseBackbone):
         out_indices (Sequence[int]): Blocks to return, without a norm. A network of 24 blocks wants others than the
             default: (7, 11, 15, 23) in XCiT's detectors.
         attention (dict): A registered attention and its options, for the patches. Defaults to SimA's.
-        class_attention (dict, optional): The same for the two blocks in which the class token attends. Defaults to the
-            one that ``attention`` names (:meth:`mmsoft.attention.Attention.class_attention`), and to SimA's if it names
-            none: only SimA and softmax do.
+        class_attention (dict, optional): The same for the two blocks in which the class token attends. Defaults to
+            :meth:`mmsoft.attention.Attention.class_attention` of ``attention``, or to SimA's if it has none.
         num_heads (int, optional): Instead of the heads of ``arch``.
         lpi (bool): False takes the local patch interaction out (2206.08898, App. A.2).
         act_cfg (dict): Activation of the blocks; the convolutions that make the patches keep their GELU.
         mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.image_extent`) and keep it out
             of every layer: in eval mode, an image gives the same as alone, and zeros where it is padded.
         norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm; published networks train with SyncBN.
-        **kwargs: See :class:`BaseBackbone`. Stochastic depth is the same for all blocks, as published; 0.05 in the
-            paper.
+        **kwargs: See :class:`BaseBackbone`. Stochastic depth is the same for all blocks, 0.05 in the paper.
 
     Example:
         >>> maps = SimAXCiT('small-12-p16')(torch.rand(1, 3, 224, 224))

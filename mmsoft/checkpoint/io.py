@@ -45,8 +45,7 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         peek (bool): Maps the file into memory where it can, for checks that do not need all of it.
 
     Returns:
-        dict: What the file holds. ``_metadata`` of a state dict is kept, and is a dict of dicts. mmengine's history of
-        logged values is left empty.
+        dict: What the file holds. ``_metadata`` is kept, a dict of dicts; mmengine's logged values are not.
 
     Raises:
         CheckpointError: If the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
@@ -161,8 +160,7 @@ def _check_content(content: Any, size: int) -> None:
 def _safe_globals() -> dict[str, Any]:
     """What trainers save beside weights, by its names in a pickle, which has either name of NumPy's module.
 
-    mmengine's history of logged values becomes an empty object, and its methods, for which a pickle calls ``getattr``,
-    become None.
+    mmengine's history of logged values becomes an empty object; its methods, which a pickle gets, become None.
     """
 
     def named(path: str, call: Any) -> type:

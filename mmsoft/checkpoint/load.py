@@ -25,8 +25,7 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
     Args:
         backbone (BaseBackbone): The backbone, which is changed.
         filename (str): A file or an http(s) address, see :func:`read_checkpoint`.
-        prefix (str, optional): Start of the names to load, of a backbone inside a larger model. Defaults to None:
-            ``backbone.`` where there are such names.
+        prefix (str, optional): Start of the names to load, in a larger model. Default: ``backbone.`` if there are any.
 
     Raises:
         CheckpointError: If the file cannot be used for this backbone.

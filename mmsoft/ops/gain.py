@@ -5,7 +5,8 @@ Fewer tokens change the scale of the output by orders of magnitude, its directio
 from some columns of values at some tokens, with Newton's filter of the kernel matrix taken on a small Krylov space.
 """
 
-from math import prod
+from functools import partial
+from math import pi, prod
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (256, 8, 12), True: (128, 8, 4)}
 GROUP_ELEMENTS = {'cpu': 6 * 2**20, 'cuda': 2**27}  # of kernels at a time: five heads of SOFT-Norm at 800×1344
+_mt = partial(torch.transpose, dim0=1, dim1=2)  # ``t.mT`` of (g, n, m), which ONNX does not know
 
 
 @at_least_float32
@@ -60,15 +62,16 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
     lead, m = tokens.shape[:2], tokens.size(2)
     heads = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']) // (m * (m + q.size(2)))
     count = 1 if is_exporting() else max(1, -(-prod(lead) // max(heads, 1)))
-    groups = (t.flatten(0, 1).tensor_split(count) for t in (tokens, q, u))
+    cut: Any = torch.tensor_split if count > 1 else lambda t, _: (t,)
+    groups = (cut(t.flatten(0, 1), count) for t in (tokens, q, u))
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
     backs, bases, *parts = zip(*(_project(t, q, u, norm, others) for t, q, u in zip(*groups)))
     matrix, columns, *sums = map(torch.cat, parts)
-    row_sums, *squares = (one.unflatten(0, lead) for one in sums)
+    row_sums, *squares = (one.reshape(*lead, *one.shape[1:]) for one in sums)
     alpha = norm_alpha(row_sums, *squares) if norm else 1.8 / row_sums.amax(2, keepdim=True).square()
-    z = inverse_product(matrix, columns, alpha.expand(*lead, 1, 1).flatten(0, 1), iterations).tensor_split(count)
-    outs = [exact_product(exact_product(basis, one).mT, back.mT) for back, basis, one in zip(backs, bases, z)]
-    return torch.cat(outs).mT.unflatten(0, lead)
+    z = cut(inverse_product(matrix, columns, alpha.expand(*lead, 1, 1).flatten(0, 1), iterations), count)
+    outs = [exact_product(_mt(exact_product(basis, one)), _mt(back)) for back, basis, one in zip(backs, bases, z)]
+    return _mt(torch.cat(outs)).reshape(u.shape)
 
 
 def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, others: Tensor) -> tuple[Tensor, ...]:
@@ -80,13 +83,13 @@ def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, others: Tensor) -
     m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
     row_sums = kernel.sum(-1, keepdim=True)
-    squares = exact_product(row_sums.mT, kernel).mT, torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
-    back = back * row_sums.rsqrt().mT if norm else back.clone()  # a view would keep the whole kernel
-    y = exact_product(u.mT, back).mT
+    squares = _mt(exact_product(_mt(row_sums), kernel)), torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
+    back = back * _mt(row_sums.rsqrt()) if norm else back.clone()  # a view would keep the whole kernel
+    y = _mt(exact_product(_mt(u), back))
     basis, matrix = _krylov(kernel, y, others)
     if not norm:
         matrix = matrix + RIDGE * torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
-    return back, basis, matrix, exact_product(basis.mT, y), row_sums, *squares
+    return back, basis, matrix, exact_product(_mt(basis), y), row_sums, *squares
 
 
 def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,25 +99,44 @@ def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tens
     adds no direction, the little that it has of ``others`` (m, r) does, which is harmless.
     """
     (m, width), limits = start.shape[1:], torch.finfo(start.dtype)
-    if m <= others.size(1):
+    if m <= others.size(1) and not torch.onnx.is_in_onnx_export():  # whose graph is for any m
         return torch.eye(m, dtype=matrix.dtype, device=matrix.device).expand_as(matrix), matrix
-    basis, products = start[:, :, :0], [start.mT]
+    basis, products = start[:, :, :0], [_mt(start)]
     for other in F.normalize(others, dim=0).mul(64 * limits.eps).split(width, 1):
-        new = F.normalize(products[-1].mT, dim=1, eps=limits.tiny) + other
+        new = F.normalize(_mt(products[-1]), dim=1, eps=limits.tiny) + other
         for _ in range(2):
-            new = torch.linalg.qr(new - exact_product(basis, exact_product(basis.mT, new))).Q
+            if len(products) > 1:
+                new = new - exact_product(basis, exact_product(_mt(basis), new))
+            new = _orthonormal(new)
         basis = torch.cat([basis, new], -1)
-        products.append(exact_product(new.mT, matrix))
+        products.append(exact_product(_mt(new), matrix))
     return basis, exact_product(torch.cat(products[1:], 1), basis)
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    """Q of the QR decomposition of columns (g, m, k); in ONNX, which has none, by a loop in the graph."""
+    return torch.jit.script(_gram_schmidt)(columns) if torch.onnx.is_in_onnx_export() else torch.linalg.qr(columns).Q
+
+
+def _gram_schmidt(columns: Tensor) -> Tensor:
+    done, place = torch.zeros_like(columns), torch.arange(columns.size(2), device=columns.device)
+    for k in range(columns.size(2)):
+        one = columns[:, :, k : k + 1]
+        for _ in range(2):
+            one = one - done @ (done.transpose(1, 2) @ one)
+        norm = torch.linalg.vector_norm(one, dim=1, keepdim=True)
+        done = done + one * (norm > 1e-6) / norm.clamp(min=1e-6) * (place == k)  # noise is no direction
+    return done
 
 
 def numbers(rows: int, columns: int, like: Tensor) -> Tensor:
     """As good as random, and the same everywhere: (rows, columns)."""
     place = torch.arange(1.0, 1 + rows * columns, dtype=torch.float64, device=like.device)
-    return place.square().cos().to(like.dtype).view(rows, columns)
+    return place.square().remainder(2 * pi).to(like.dtype).cos().view(rows, columns)
 
 
 def spread_places(n: int, count: int, device: torch.device) -> Tensor:
     """Up to ``count`` of n places, one in each run of equal length, which follow no column of the map: (count,)."""
-    run = torch.arange(min(n, count), device=device)
-    return run * n // len(run) + ((run * 2654435769 % 2**32) * (n // len(run)) >> 32)  # fractions of the golden ratio
+    run = torch.arange(count, device=device)[:n]
+    parts = run.size(0)
+    return run * n // parts + run * 2654435769 % 2**32 * (n // parts) // 2**32  # fractions of the golden ratio

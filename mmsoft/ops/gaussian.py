@@ -20,8 +20,7 @@ MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is
 
 @at_least_float32
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -> Tensor:
-    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4, with
-    the division by √d in the tokens).
+    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4, √d in the tokens).
 
     Of tokens (..., n, d) and (..., m, d): (..., n, m), values in (0, 1], in their dtype, computed in at least float32.
     Without ``y``, it is ``x``, and the diagonal is 1 + ``ridge``; with it, ``ridge`` has no effect.

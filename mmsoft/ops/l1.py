@@ -52,8 +52,7 @@ def l1_attention(
 def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: Optional[int] = 1) -> Tensor:
     """SimA's product for the first token alone, which attends to all (published with an eps of 1e-6).
 
-    Arguments are those of :func:`l1_attention`; the first query is normalised by the queries of all tokens. The result
-    has shape (B, h, 1, c).
+    Arguments are those of :func:`l1_attention`; all queries normalise the first one. The result is (B, h, 1, c).
     """
     return _attend(_wide(q), k, v, mask, p, 1e-6, 'tokens', queries=1)
 

@@ -156,8 +156,3 @@ def test_free_sides_are_refused(strict):
     sides = {2: torch.export.Dim('height', min=33, max=4096), 3: torch.export.Dim('width', min=33, max=4096)}
     with pytest.raises(Exception, match='images of one size|Constraints violated'):
         torch.export.export(one_stage(), (torch.randn(2, 3, 192, 256),), dynamic_shapes=(sides,), strict=strict)
-
-
-def test_onnx_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r'torch\.export'):
-        torch.onnx.export(one_stage(), (torch.randn(1, 3, 64, 96),), tmp_path / 'model.onnx', dynamo=False)

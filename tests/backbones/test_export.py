@@ -18,6 +18,7 @@ RECORDS = hasattr(torch, 'export')
 records = pytest.mark.skipif(not RECORDS, reason='torch 2.0 records no such programs')
 
 SOFT_NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1])
+STAGE = dict(embed_dims=[16], num_heads=[2], depths=[1], sampling_ratios=[4])
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
 XCIT = dict(PLAIN, patch_size=16)
 CVT = dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1, 1, 1])
@@ -26,6 +27,9 @@ BODIES = {
     'soft-norm': lambda: SOFT(SOFT_NANO, with_cls_token=True),
     'soft-norm-fixed': lambda: SOFT(SOFT_NANO, attention=dict(type='SOFTAttention', bottleneck_size=3)),
     'soft-norm-pooled': lambda: SOFT(SOFT_NANO, attention=dict(type='SOFTAttention', sampling='avg_pool')),
+    'soft-limit': lambda: SOFT(STAGE, attention_norm=False, attention=dict(bottleneck_limit=20), out_indices=0),
+    'soft-norm-limit': lambda: SOFT(STAGE, attention=dict(bottleneck_limit=6), out_indices=0),
+    'soft-norm-no-gain': lambda: SOFT(STAGE, attention=dict(bottleneck_limit=6, bottleneck_gain=False), out_indices=0),
     'xcit': lambda: SimAXCiT(XCIT, out_indices=(0, 1), with_cls_token=True),
     'xcit-masked': lambda: SimAXCiT(XCIT, out_indices=(0, 1), mask_padding=True),
     'deit': lambda: SimADeiT(PLAIN, out_indices=(0, 1), img_size=64, out_type='cls_token'),
@@ -88,7 +92,7 @@ def test_onnx_at_any_size(name):
     check(
         model,
         deployment.reader(contents),
-        [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32)],
+        [(2, 64, 96), (1, 128, 64), (3, 97, 130), (1, 224, 224), (1, 33, 47), (2, 32, 32), (1, 320, 416)],
     )
 
 
