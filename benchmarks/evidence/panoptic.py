@@ -28,7 +28,10 @@ class BackgroundAsStuff(BaseTransform):
 
 @METRICS.register_module()
 class PanopticQuality(BaseMetric):
-    """Panoptic quality (1801.00868, equation 1), the mean over classes. mmdet's needs a package that no index has."""
+    """Panoptic quality (1801.00868, equation 1), the mean over classes, where no pixel is void and no object a crowd.
+
+    mmdet's metric needs a package that no index has.
+    """
 
     default_prefix = 'panoptic'
 

@@ -27,7 +27,7 @@ CHANCE = {
     'top-1': 0.17,
     'accuracy': 0.5,
 }
-"""Scores of guesses: true boxes and masks with random classes; the best single class everywhere; one class for all."""
+"""Scores of guesses: true boxes and masks with random classes (for PQ true stuff); one class everywhere; for all."""
 
 
 def load(docs: Path) -> list[Record]:

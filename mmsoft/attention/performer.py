@@ -16,7 +16,7 @@ from .base import MultiheadAttention, Site
 class PerformerAttention(MultiheadAttention):
     r""":math:`\phi(q) (\phi(k)^\top v)` divided by :math:`\phi(q) \sum_j \phi(k_j)` (FAVOR+, 2009.14794, Sec. 2.3).
 
-    :math:`\phi(x)_i = r^{-1/2} \exp(\omega_i \cdot x - \frac12 \|x\|^2)`, orthogonal Gaussian ω, kept in checkpoints.
+    :math:`\phi(x)_i = r^{-1/2} \exp(\omega_i \cdot x - \frac12 \|x\|^2)`, orthogonal Gaussian ω, drawn once and saved.
 
     Args:
         site (Site): The place it is made for.

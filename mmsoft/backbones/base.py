@@ -33,13 +33,15 @@ class BaseBackbone(BaseModule):
         out_type (str): ``'featmap'`` returns a tuple of maps, ``'cls_token'``, for classifiers, a tuple of one (B, C)
             tensor, the class token after the final norm.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
-        frozen_stages (int): 0 freezes the stem, k also the first k stages or blocks, all the final norm, too; -1 none.
+        frozen_stages (int): 0 freezes the stem and what comes with it, k also the first k stages or blocks, all of
+            them also the final norm. -1 freezes nothing.
         norm_eval (bool): Keep BatchNorm in eval mode while training.
         with_cp (bool or str): Recompute each block in the backward pass to save memory, or ``'ffn'``: its FFN alone.
         drop_rate (float): Elementwise dropout of the residual branches.
         drop_path_rate (float): Stochastic depth; see the subclass for how it is spread over the blocks.
         in_channels (int): Channels of the image.
-        init_cfg (dict or list[dict], optional): ``dict(type='Pretrained', checkpoint=FILE)``, published or ours.
+        init_cfg (dict or list[dict], optional): ``dict(type='Pretrained', checkpoint=FILE)`` takes a published file
+            as it is, one of ours or one of mmengine's.
     """
 
     published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.

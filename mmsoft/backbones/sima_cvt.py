@@ -37,7 +37,7 @@ class SimACvT(BaseBackbone):
     token, which the last stage has in front of its own.
 
     Args:
-        arch (str or dict): ``'13'`` (the paper's), ``'21'``, ``'w24'``; or embed_dims, num_heads, depths of 3 stages.
+        arch (str or dict): ``'13'`` (the paper's), ``'21'``, ``'w24'``; dict(embed_dims, num_heads, depths: 3 each).
         out_indices (Sequence[int]): Stages to return, without a norm.
         attention (dict): A registered attention and its options. Defaults to SimA's.
         num_heads (int, optional): In all stages, instead of the heads of ``arch``.

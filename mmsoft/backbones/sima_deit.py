@@ -25,7 +25,7 @@ class SimADeiT(BaseBackbone):
     position embedding is resized bicubically. The class token takes part in the norm over tokens; so does padding.
 
     Args:
-        arch (str or dict): ``'tiny'``, ``'small'`` (the paper's), ``'base'``; or embed_dims, num_heads and depth.
+        arch (str or dict): ``'tiny'``, ``'small'`` (the paper's), ``'base'``; dict(embed_dims, num_heads, depth).
         out_indices (Sequence[int]): Blocks to return, without a norm and without the class token.
         attention (dict): A registered attention and its options. Defaults to SimA's.
         num_heads (int, optional): Instead of the heads of ``arch``; 1 in 2206.08898, Table 5.

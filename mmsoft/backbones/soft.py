@@ -34,7 +34,7 @@ class SOFT(BaseBackbone):
             ``embed_dims``, ``num_heads`` and ``depths`` (as many numbers as stages, four at most) and optionally
             ``sampling_ratios`` and ``kernel_sizes``.
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
-        out_indices (Sequence[int]): Stages to return, of strides 4, 8, 16 and 32; the last one's map is normalised.
+        out_indices (Sequence[int]): Stages to return, strides 4, 8, 16 and 32; stage 3's map is after the final norm.
         attention (dict or list[dict]): A registered attention and its options. A dict is for stages 0 to 2; without a
             ``type`` it has options of ``SOFTAttention``. A list has one dict for each stage. ``SOFTAttention`` takes
             ``norm`` from ``attention_norm`` unless its dict sets it. The last stage has pre-norm blocks around

@@ -160,7 +160,7 @@ def _check_content(content: Any, size: int) -> None:
 def _safe_globals() -> dict[str, Any]:
     """What trainers save beside weights, by its names in a pickle, which has either name of NumPy's module.
 
-    mmengine's history of logged values becomes an empty object; its methods, which a pickle gets, become None.
+    mmengine's history of logged values becomes an empty object; what its pickle gets by ``getattr`` becomes None.
     """
 
     def named(path: str, call: Any) -> type:

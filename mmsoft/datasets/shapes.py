@@ -55,7 +55,7 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
     """Makes sure that the data set is in a folder, which takes some twenty seconds the first time; returns the folder.
 
     A folder of another version is replaced once the new one is whole. Of several processes, one writes and others wait.
-    ``parameters`` are of :class:`Parameters`, others as the folder was written with. UsageError if it holds another.
+    ``parameters`` are of :class:`Parameters`, others as the folder was written with. UsageError if it holds other data.
     """
     folder = Path(root).resolve()
     written = _version(folder)

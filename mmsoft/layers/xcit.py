@@ -25,7 +25,7 @@ def image_extent(x: Tensor) -> Tensor:
 
     Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and hand the
     backbone nothing else. A row or column of padding is exactly zero in every channel, which no row of a normalised
-    photograph is. So images (B, C, H, W) give (B, 2) of int64, up to the last row and column not all zero, or else all.
+    photograph is. Images (B, C, H, W) give (B, 2) of int64: last row and column not all zero; of zeros alone, H and W.
     """
 
     def length(inside: Tensor) -> Tensor:
