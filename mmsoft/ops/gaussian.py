@@ -32,7 +32,7 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -
     if diagonal is None:
         return kernel
     token = torch.arange(x.size(-2), device=x.device)
-    return torch.where(token == token.unsqueeze(-1), diagonal, kernel)
+    return kernel.masked_fill(token == token.unsqueeze(-1), diagonal)
 
 
 @at_least_float32

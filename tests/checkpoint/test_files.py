@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from mmengine.utils import digit_version
 
 from mmsoft.checkpoint import CheckpointError, read_checkpoint, select_state_dict
 
+CHECKS_RECORDS = digit_version(torch.__version__) >= digit_version('2.8')
 WEIGHTS = {'a.weight': torch.arange(6.0).view(2, 3), 'a.num_batches_tracked': torch.tensor(3)}
 
 
@@ -83,13 +85,13 @@ BAD = {
     ),
     'eval': (
         lambda path: saved(path, {'args': Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")')}),
-        r'holds a Python object \(builtins\.eval\)',
+        r'holds a Python object \((builtins\.)?eval\)',
     ),
     'eval in a namespace': (
         lambda path: saved(
             path, {'args': argparse.Namespace(x=Smuggled(eval, f'open({str(path.parent / "run")!r}, "w")'))}
         ),
-        r'holds a Python object \(builtins\.eval\)',
+        r'holds a Python object \((builtins\.)?eval\)',
     ),
     'whole model': (lambda path: saved(path, torch.nn.Linear(2, 2)), r'holds a Python object \(torch\.nn.*Linear\)'),
     'numpy of objects': (lambda path: saved(path, {'a': np.array([print])}), 'holds a Python object'),
@@ -101,7 +103,7 @@ BAD = {
     'stretched a little': (lambda path: saved(path, {'a': torch.zeros(1).expand(999)}), 'its tensors claim more bytes'),
     'longer than its record': (
         lambda path: repacked(saved(path, {'a': torch.zeros(54321)}), replace=(b'M\x31\xd4', b'J\xff\xff\xff\x7f')),
-        'its tensors claim more bytes',
+        'is empty, damaged or cut off' if CHECKS_RECORDS else 'its tensors claim more bytes',
     ),
     'bytes by number': (
         lambda path: saved(path, {'a': Smuggled(bytearray, 10**15)}),
