@@ -124,7 +124,7 @@ def test_torch_export_at_any_size(name, divisor, tmp_path):
     run = torch.no_grad()(torch.export.load(path).module())
     sizes = [(2, 64, 96), (1, 128, 64), (3, 224, 320)]
     check(model, run, sizes if divisor > 1 else [*sizes, (1, 33, 47), (3, 97, 130)])
-    with pytest.raises(RuntimeError):
+    with pytest.raises((RuntimeError, AssertionError)):  # the latter since torch 2.13 at the latest
         run(torch.rand(1, 3, 16, 16))
 
 
