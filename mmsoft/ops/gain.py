@@ -62,7 +62,7 @@ def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -
     lead, m = tokens.shape[:2], tokens.size(2)
     heads = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']) // (m * (m + q.size(2)))
     count = 1 if is_exporting() else max(1, -(-prod(lead) // max(heads, 1)))
-    cut: Any = torch.tensor_split if count > 1 else lambda t, _: (t,)
+    cut: Any = torch.tensor_split if count > 1 else lambda t, _: (t,)  # ONNX forgets the rank of what it splits
     groups = (cut(t.flatten(0, 1), count) for t in (tokens, q, u))
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
     backs, bases, *parts = zip(*(_project(t, q, u, norm, others) for t, q, u in zip(*groups)))
@@ -105,7 +105,7 @@ def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tens
     for other in F.normalize(others, dim=0).mul(64 * limits.eps).split(width, 1):
         new = F.normalize(_mt(products[-1]), dim=1, eps=limits.tiny) + other
         for _ in range(2):
-            if len(products) > 1:
+            if len(products) > 1:  # ONNX Runtime makes noise of a product with an empty basis
                 new = new - exact_product(basis, exact_product(_mt(basis), new))
             new = _orthonormal(new)
         basis = torch.cat([basis, new], -1)

@@ -16,6 +16,7 @@ TESTED = dict(validation='2019_YELL_2_541000_4977000_image_crop', florida='OSBS_
 """Photographs by the names of their annotation files; the last two are of other forests."""
 SIZE, STEP = 400, 200
 MINIMUM = 0.4
+RAW = [cv2.IMWRITE_PNG_COMPRESSION, 0]  # read three times as fast
 
 
 class Photograph(NamedTuple):
@@ -95,7 +96,5 @@ def make_data(source: Union[str, Path], root: Union[str, Path]) -> None:
         folder = root / ('tiles' if split == 'train' else 'photographs')
         folder.mkdir(parents=True, exist_ok=True)
         for name, photograph in zip(names[split], photographs):
-            cv2.imwrite(
-                str(folder / name), photograph.image, [cv2.IMWRITE_PNG_COMPRESSION, 0]
-            )  # read three times as fast
+            cv2.imwrite(str(folder / name), photograph.image, RAW)
         (root / f'{split}.json').write_text(json.dumps(coco(names[split], photographs)))
