@@ -27,9 +27,10 @@ class PublishedSOFTAttention(SOFTAttention):
 def _attend(closed_gradient: bool, q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
     """(B, h, n, d), (B, h, m, d) and (B, h, n, c) to (B, h, n, c)."""
     p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
+    alpha = soft_alpha(a.sum(-1, keepdim=True) - RIDGE)
     if closed_gradient:
-        return p.mT @ inverse_product(a, p @ v, soft_alpha(a.detach(), RIDGE), iterations)
-    return p.mT @ newton_inverse(a, soft_alpha(a, RIDGE), iterations) @ (p @ v)
+        return p.mT @ inverse_product(a, p @ v, alpha.detach(), iterations)
+    return p.mT @ newton_inverse(a, alpha, iterations) @ (p @ v)
 
 
 class UnfusedAttention(MultiheadAttention):

@@ -56,7 +56,7 @@ def _inverted(attention: SOFTAttention, tokens: Tensor) -> tuple[Tensor, Tensor]
         alpha = soft_norm_alpha(matrix, matrix.sum(-1, keepdim=True))
     else:
         matrix = gaussian_kernel(tokens, ridge=RIDGE)
-        alpha = soft_alpha(matrix, RIDGE)
+        alpha = soft_alpha(matrix.sum(-1, keepdim=True) - RIDGE)
     return matrix[0], alpha.expand(1, len(matrix[0]), 1, 1)[0, ..., 0]
 
 

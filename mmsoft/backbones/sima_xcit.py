@@ -103,32 +103,17 @@ class SimAXCiT(BaseBackbone):
 
         self.patch_embed = ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
         self.pos_encoding = FourierPositionEncoding(dims)
+        options: tuple = (gamma, lpi, self.drop_rate, self.drop_path_rate, act_cfg, norm_cfg)
         self.blocks = ModuleList(
-            XCiTBlock(
-                build_attention(attention, site),
-                dims,
-                gamma,
-                lpi,
-                self.drop_rate,
-                self.drop_path_rate,
-                act_cfg,
-                norm_cfg,
-            )
-            for _ in range(self.out_indices[-1] + 1)
+            XCiTBlock(build_attention(attention, site), dims, *options) for _ in range(self.out_indices[-1] + 1)
         )
         if self.has_cls_token:
-            class_attention = (
-                class_attention or self.blocks[0].attn.class_attention() or dict(type='SimAClassAttention')
-            )
+            own = self.blocks[0].attn.class_attention()
+            class_attention = class_attention or own or dict(type='SimAClassAttention')
             self.cls_token = token_parameter(1, dims)
+            options = (gamma, self.arch['norm_tokens'], act_cfg)
             self.cls_blocks = ModuleList(
-                ClassAttentionBlock(
-                    build_attention(class_attention, site, class_token=True),
-                    dims,
-                    gamma,
-                    self.arch['norm_tokens'],
-                    act_cfg,
-                )
+                ClassAttentionBlock(build_attention(class_attention, site, class_token=True), dims, *options)
                 for _ in range(2)
             )
             self.norm = nn.LayerNorm(dims, eps=1e-6)

@@ -53,17 +53,15 @@ class Family:
 
 
 _BLOCK = {'mlp.fc1': 'ffn.layers.0.0', 'mlp.fc2': 'ffn.layers.1'}
+_LAYER = ('conv', 'norm')
 
 SOFT = Family(
     name='soft',
     signature=('patch_embed1.proj.0.weight', 'block1.0.att.norm1.weight'),
     rules={
         **{f'{part}{i + 1}': f'stages.{i}.{part}' for i in range(4) for part in ('patch_embed', 'pos_embed', 'block')},
-        **{  # convolution, norm and activation of each layer have successive numbers
-            f'patch_embed.proj.{3 * i + j}.': f'embed.{i}.{layer}.'
-            for i in range(3)
-            for j, layer in enumerate(('conv', 'norm'))
-        },
+        # The activation of each layer has a number, too.
+        **{f'patch_embed.proj.{3 * i + j}.': f'embed.{i}.{_LAYER[j]}.' for i in range(3) for j in range(2)},
         '.block.': '.blocks.',
         'att.mha.W_q': 'attn.query',
         'att.mha.W_v': 'attn.value',
@@ -83,11 +81,7 @@ SIMA_XCIT = Family(
     name='sima_xcit',
     signature=('patch_embed.proj.0.0.weight', 'blocks.0.gamma1'),
     rules={
-        **{
-            f'patch_embed.proj.{2 * i}.{j}.': f'patch_embed.convs.{i}.{layer}.'
-            for i in range(4)
-            for j, layer in enumerate(('conv', 'norm'))
-        },
+        **{f'patch_embed.proj.{2 * i}.{j}.': f'patch_embed.convs.{i}.{_LAYER[j]}.' for i in range(4) for j in range(2)},
         'pos_embeder.token_projection': 'pos_encoding.proj',
         'pos_embed.token_projection': 'pos_encoding.proj',  # timm's name
         'local_mp.bn': 'lpi.norm',

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mmsoft.ops.numerics import is_compiling, is_exporting
 
 # Of an FFN's wide intermediate at a time, on a CPU: so many stay in the cache, or need little memory to be recomputed.
-RUN_ELEMENTS, RECOMPUTED_ELEMENTS = 2**19, 2**23
+RUN_ELEMENTS, RECOMPUTED_ELEMENTS = 2**21, 2**23
 
 
 class FFN(BaseModule):

@@ -87,9 +87,7 @@ def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
         raise ValueError(f'rescales must be powers of two, got {scale}')
     if steps < 0:
         return MaxPool(2**-steps)
-    layers = []
-    for step in range(steps):
-        if step:
-            layers += [build_norm_layer(norm_cfg, channels)[1], nn.GELU()]
-        layers.append(Enlarge(channels))
-    return Sequential(*layers)
+    layers: list[nn.Module] = []
+    for _ in range(steps):
+        layers += [Enlarge(channels), build_norm_layer(norm_cfg, channels)[1], nn.GELU()]
+    return Sequential(*layers[:-2])

@@ -6,7 +6,8 @@ from some columns of values at some tokens, with Newton's filter of the kernel m
 """
 
 from functools import partial
-from math import pi, prod
+from itertools import accumulate, chain
+from math import pi
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ from torch import Tensor
 
 from .gaussian import gaussian_kernel
 from .inverse import inverse_product
-from .numerics import at_least_float32, exact_product, is_compiling, is_exporting
-from .soft import RIDGE, norm_alpha, soft_attention, soft_norm_attention
+from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
+from .soft import HELD_ELEMENTS, RIDGE, attend, norm_alpha, soft_alpha
 
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (256, 8, 12), True: (128, 8, 4)}
-GROUP_ELEMENTS = {'cpu': 6 * 2**20, 'cuda': 2**27}  # of kernels at a time: five heads of SOFT-Norm at 800×1344
+GROUP_ELEMENTS = {'cpu': HELD_ELEMENTS}  # of kernels at a time: six heads of SOFT-Norm at 800×1344; 2**27 on GPUs
 _mt = partial(torch.transpose, dim0=1, dim1=2)  # ``t.mT`` of (g, n, m), which ONNX does not know
 
 
@@ -34,20 +35,26 @@ def matched_attention(
     It is multiplied by the gain that brings each head next to the one with all tokens, a constant for gradients. Other
     arguments and the result are those of :func:`mmsoft.ops.soft_attention`.
     """
-    out = (soft_norm_attention if norm else soft_attention)(q, few, v, iterations)
     estimate = _compiled_gain if is_compiling() else matched_gain
-    return out * estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)
+    gain = estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)
+    return attend(q, few, v, norm, iterations, gain)
 
 
 def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, iterations: int) -> Tensor:
     """Estimate of the gain, shape (B, h, 1, 1); the arguments are those of :func:`matched_attention`."""
-    tokens, width, _ = SIZES[norm]
+    count, width, _ = SIZES[norm]
     with torch.no_grad():
-        token = spread_places(q.size(2), tokens, q.device)
-        q, u = q[:, :, token], exact_product(v[:, :, token], numbers(v.size(-1), width, v))
-        out, wanted = (_attend(tokens, q, u, norm, iterations) for tokens in (few, full))
-        power = out.square().sum((2, 3), keepdim=True)
-        gain = (out * wanted).sum((2, 3), keepdim=True) / power
+        token = spread_places(q.size(2), count, q.device)
+        q, u = q.index_select(2, token), exact_product(v.index_select(2, token), numbers(v.size(-1), width, v))
+        alphas, groups = zip(*(_project_all(tokens, q, u, norm) for tokens in (few, full)))
+        backs, bases, matrices, columns = zip(*chain(*groups))
+        z = inverse_product(torch.cat(matrices), torch.cat(columns), torch.cat(alphas), iterations)
+        ends = accumulate(basis.size(0) for basis in bases)
+        parts = [exact_product(basis, z[end - basis.size(0) : end]) for basis, end in zip(bases, ends)]
+        outs = torch.cat([exact_product(_mt(one), _mt(back)) for one, back in zip(parts, backs)])
+        out = outs.reshape(2, *few.shape[:2], u.size(2) * width, 1)  # with few tokens, and with all
+        power = out[0].square().sum(2, keepdim=True)
+        gain = (out[0] * out[1]).sum(2, keepdim=True) / power
         return torch.where(power > 0, gain, torch.ones_like(power))
 
 
@@ -57,24 +64,22 @@ if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small opera
     _compiled_gain.register_fake(lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
 
 
-def _attend(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, iterations: int) -> Tensor:
-    """Attention of columns u (B, h, s, k) at queries q (B, h, s, d) by bottleneck tokens: (B, h, s, k)."""
+def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+    """α (B · h, 1, 1) and :func:`_project` of groups of heads; tokens are (B, h, m, d), u is (B, h, s, k)."""
     lead, m = tokens.shape[:2], tokens.size(2)
-    heads = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']) // (m * (m + q.size(2)))
-    count = 1 if is_exporting() else max(1, -(-prod(lead) // max(heads, 1)))
-    cut: Any = torch.tensor_split if count > 1 else lambda t, _: (t,)  # ONNX forgets the rank of what it splits
-    groups = (cut(t.flatten(0, 1), count) for t in (tokens, q, u))
+    flat = [t.flatten(0, 1) for t in (tokens, q, u)]
+    groups: Any = [flat]  # in ONNX, which forgets the rank of parts
+    if not is_exporting():
+        heads = at_a_time(GROUP_ELEMENTS.get(q.device.type, 2**27), m * (m + q.size(2)), len(flat[0]))
+        groups = zip(*(t.split(max(1, heads)) for t in flat))
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
-    backs, bases, *parts = zip(*(_project(t, q, u, norm, others) for t, q, u in zip(*groups)))
-    matrix, columns, *sums = map(torch.cat, parts)
-    row_sums, *squares = (one.reshape(*lead, *one.shape[1:]) for one in sums)
-    alpha = norm_alpha(row_sums, *squares) if norm else 1.8 / row_sums.amax(2, keepdim=True).square()
-    z = cut(inverse_product(matrix, columns, alpha.expand(*lead, 1, 1).flatten(0, 1), iterations), count)
-    outs = [exact_product(_mt(exact_product(basis, one)), _mt(back)) for back, basis, one in zip(backs, bases, z)]
-    return _mt(torch.cat(outs)).reshape(u.shape)
+    parts = [_project(norm, others, *group) for group in groups]
+    row_sums, *squares = (torch.cat(sums).reshape(*lead, m, 1) for sums in zip(*(part[4:] for part in parts)))
+    alpha = norm_alpha(row_sums, *squares) if norm else soft_alpha(row_sums)
+    return alpha.expand(*lead, 1, 1).flatten(0, 1), [part[:4] for part in parts]
 
 
-def _project(tokens: Tensor, q: Tensor, u: Tensor, norm: bool, others: Tensor) -> tuple[Tensor, ...]:
+def _project(norm: bool, others: Tensor, tokens: Tensor, q: Tensor, u: Tensor) -> tuple[Tensor, ...]:
     """What attention by a few heads' tokens becomes on an orthonormal basis Q of a Krylov space.
 
     There attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q (g, m, r), T, c, row
@@ -98,27 +103,26 @@ def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tens
     New columns lie almost in the span of the old ones; made orthogonal twice, they are so up to rounding. Where one
     adds no direction, the little that it has of ``others`` (m, r) does, which is harmless.
     """
-    (m, width), limits = start.shape[1:], torch.finfo(start.dtype)
-    if m <= others.size(1) and not torch.onnx.is_in_onnx_export():  # whose graph is for any m
-        return torch.eye(m, dtype=matrix.dtype, device=matrix.device).expand_as(matrix), matrix
+    (m, width), limits, in_onnx = start.shape[1:], torch.finfo(start.dtype), torch.onnx.is_in_onnx_export()
+    orthonormal: Any = torch.jit.script(_gram_schmidt) if in_onnx else lambda columns: torch.linalg.qr(columns).Q
+    spare = others.size(1) - m
+    if spare >= 0 and not in_onnx:  # whose graph is for any m
+        basis = torch.eye(m, m + spare, dtype=matrix.dtype, device=matrix.device)
+        return basis.expand(matrix.size(0), -1, -1), F.pad(matrix, (0, spare, 0, spare))
     basis, products = start[:, :, :0], [_mt(start)]
     for other in F.normalize(others, dim=0).mul(64 * limits.eps).split(width, 1):
         new = F.normalize(_mt(products[-1]), dim=1, eps=limits.tiny) + other
-        for _ in range(2):
+        for _ in range(min(2, len(products))):
             if len(products) > 1:  # ONNX Runtime makes noise of a product with an empty basis
                 new = new - exact_product(basis, exact_product(_mt(basis), new))
-            new = _orthonormal(new)
+            new = orthonormal(new)
         basis = torch.cat([basis, new], -1)
         products.append(exact_product(_mt(new), matrix))
     return basis, exact_product(torch.cat(products[1:], 1), basis)
 
 
-def _orthonormal(columns: Tensor) -> Tensor:
-    """Q of the QR decomposition of columns (g, m, k); in ONNX, which has none, by a loop in the graph."""
-    return torch.jit.script(_gram_schmidt)(columns) if torch.onnx.is_in_onnx_export() else torch.linalg.qr(columns).Q
-
-
 def _gram_schmidt(columns: Tensor) -> Tensor:
+    """Q of the QR decomposition of columns (g, m, k), which ONNX has not, by a loop in its graph."""
     done, place = torch.zeros_like(columns), torch.arange(columns.size(2), device=columns.device)
     for k in range(columns.size(2)):
         one = columns[:, :, k : k + 1]

@@ -8,6 +8,7 @@ from torch import Tensor
 from .numerics import at_least_float32, autocast_enabled, is_exporting
 
 ORDERS = ('auto', 'tokens', 'channels')
+Count = Optional[int]
 
 
 def l1_attention(
@@ -46,7 +47,7 @@ def l1_attention(
     """
     if order not in ORDERS:
         raise ValueError(f'order must be one of {", ".join(ORDERS)}; got {order!r}')
-    return _attend(_wide(q), k, v, mask, p, eps, order)
+    return _attend(_wide(q), k, v, mask, p, eps, order, None)
 
 
 def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: Optional[int] = 1) -> Tensor:
@@ -54,21 +55,14 @@ def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] =
 
     Arguments are those of :func:`l1_attention`; all queries normalise the first one. The result is (B, h, 1, c).
     """
-    return _attend(_wide(q), k, v, mask, p, 1e-6, 'tokens', queries=1)
+    return _attend(_wide(q), k, v, mask, p, 1e-6, 'tokens', 1)
 
 
 @at_least_float32
 def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    p: Optional[int],
-    eps: float,
-    order: str,
-    queries: Optional[int] = None,
+    q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: Optional[int], eps: float, order: str, queries: Count
 ) -> Tensor:
-    """:func:`l1_attention` of the first so many queries."""
+    """:func:`l1_attention` of the first so many queries, normalised by all."""
     if mask is not None:
         q, k = (tokens.masked_fill(~mask[:, None, :, None], 0) for tokens in (q, k))
     scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))

@@ -59,8 +59,9 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
 
     On a CPU, :func:`at_least_float32` must be around it. Not differentiable on a GPU: for use in autograd functions.
     """
+    product = torch.bmm if a.dim() == b.dim() == 3 else torch.matmul  # which takes four more calls
     first, *others = _factors(a, b)
-    return sum((left @ right for left, right in others), first[0] @ first[1])
+    return sum((product(left, right) for left, right in others), product(*first))
 
 
 def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -68,6 +69,12 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
     for left, right in _factors(a, b):
         c, beta = torch.baddbmm(c, left, right, beta=beta, alpha=alpha), 1
     return c
+
+
+def at_a_time(elements: int, each: int, count: int) -> int:
+    """How many of ``count`` matrices of ``each`` elements have ``elements``; if not all, an even number for threads."""
+    some = elements // max(1, each)
+    return some - some % 2 if 1 < some < count else some
 
 
 def split(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:

@@ -1,4 +1,6 @@
-"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, of which P (m, n) is never held: functions of tensors."""
+"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, of whose P (m, n) little is held at a time."""
+
+from typing import Union
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +8,11 @@ from torch import Tensor
 
 from .gaussian import gaussian_kernel, gaussian_product
 from .inverse import inverse_product
-from .numerics import at_least_float32, exact_product
+from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
 
 RIDGE = 0.01
+# Of P, 30 MB: a CPU that needs no gradient forms the P of so many heads once for both products, which saves a third.
+HELD_ELEMENTS = 15 * 2**19
 
 
 @at_least_float32
@@ -24,11 +28,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``. Computed in float32 at least.
     """
-    matrix = gaussian_kernel(bottleneck, ridge=RIDGE)
-    alpha = soft_alpha(matrix.detach(), RIDGE)
-    y = gaussian_product(bottleneck, q, v)
-    z = inverse_product(matrix, y, alpha, iterations)
-    return gaussian_product(q, bottleneck, z)
+    return attend(q, bottleneck, v, False, iterations)
 
 
 @at_least_float32
@@ -37,18 +37,36 @@ def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: in
 
     Arguments and result are those of :func:`soft_attention`.
     """
-    kernel = gaussian_kernel(bottleneck)
-    row_sums = kernel.sum(-1, keepdim=True)
-    scale = row_sums.rsqrt()
-    y = scale * gaussian_product(bottleneck, q, v)
-    alpha = soft_norm_alpha(kernel.detach(), row_sums.detach())
-    z = scale * inverse_product(kernel, y, alpha, iterations)
-    return gaussian_product(q, bottleneck, z)
+    return attend(q, bottleneck, v, True, iterations)
 
 
-def soft_alpha(matrix: Tensor, ridge: float = 0.0) -> Tensor:
-    """Starting scale of SOFT's iteration, ``0.9 · 2 / ‖A‖₁²``, for ``A + ridge · I`` of (..., m, m): (..., 1, 1)."""
-    return 1.8 / (matrix.sum(-1, keepdim=True).amax(-2, keepdim=True) - ridge).square()
+def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, gain: Union[float, Tensor] = 1) -> Tensor:
+    """One of the two, times a gain, such as each head's (B, h, 1, 1)."""
+    matrix = gaussian_kernel(tokens, ridge=0 if norm else RIDGE)
+    row_sums = matrix.sum(-1, keepdim=True)
+    alpha = soft_norm_alpha(matrix.detach(), row_sums.detach()) if norm else soft_alpha(row_sums.detach() - RIDGE)
+    alpha = alpha.expand(-1, q.size(1), -1, -1)
+    scale = row_sums.rsqrt() if norm else torch.ones_like(alpha)
+    return _product(iterations, q, tokens, v, matrix, alpha, scale, scale * gain)
+
+
+def _product(iterations: int, *tensors: Tensor) -> Tensor:
+    """Pᵀ · after · inv(A) · before · P · v of tensors that have heads as their second dimension."""
+    q, tokens, v, matrix, alpha, before, after = tensors
+    heads = -1 if is_exporting() else 0  # whose P is held at a time; -1: of all
+    if not (heads or torch.is_grad_enabled() or is_compiling() or q.device.type != 'cpu'):
+        heads = at_a_time(HELD_ELEMENTS, q.size(0) * q.size(2) * tokens.size(2), q.size(1))
+    if 0 < heads < q.size(1):
+        return torch.cat([_product(iterations, *group) for group in zip(*(t.split(heads, 1) for t in tensors))], 1)
+    p = gaussian_kernel(q, tokens) if heads else None
+    y = gaussian_product(tokens, q, v) if p is None else exact_product(p.transpose(2, 3), v)
+    z = after * inverse_product(matrix, before * y, alpha, iterations)
+    return gaussian_product(q, tokens, z) if p is None else exact_product(p, z)
+
+
+def soft_alpha(row_sums: Tensor) -> Tensor:
+    """Starting scale of SOFT's iteration, ``0.9 · 2 / ‖A‖₁²``, from the row sums of A (..., m, 1): (..., 1, 1)."""
+    return 1.8 / row_sums.amax(-2, keepdim=True).square()
 
 
 def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
@@ -62,10 +80,10 @@ def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
 
 
 def norm_alpha(row_sums: Tensor, square_row_sums: Tensor, square_diagonal: Tensor) -> Tensor:
-    """:func:`soft_norm_alpha` from the row sums of A, the row sums of A² and its diagonal, each (B, h, m, 1)."""
+    """:func:`soft_norm_alpha` from the row sums of A, the row sums s of A² and its diagonal d, each (B, h, m, 1)."""
     alpha = 2 / row_sums.amax((1, 2, 3), keepdim=True).square()
     candidates = alpha * 0.5 ** torch.arange(10, dtype=alpha.dtype, device=alpha.device)
-    diagonal = candidates * square_diagonal
-    norm = ((1 - diagonal).abs() + candidates * square_row_sums - diagonal).amax((1, 2))
-    halvings = F.pad((norm <= 1.01).int(), (0, 1), value=1).argmax(1).view(-1, 1, 1, 1)
+    below = 1 + candidates * (square_row_sums - 2 * square_diagonal).amax((1, 2, 3), keepdim=True)
+    norm = torch.maximum(below, candidates * square_row_sums.amax((1, 2, 3), keepdim=True) - 1)  # |1 - αd| + α(s - d)
+    halvings = F.pad((norm <= 1.01).int(), (0, 1), value=1).argmax(3, keepdim=True)
     return alpha * 0.5**halvings

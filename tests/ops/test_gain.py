@@ -44,15 +44,24 @@ def test_the_estimate_iterates_from_the_scale_of_the_attention(norm, monkeypatch
     scales, inverse_product = [], gain.inverse_product
 
     def watched(matrix, columns, alpha, iterations):
-        scales.append(alpha.unflatten(0, full.shape[:2]))
+        scales.extend(half.unflatten(0, full.shape[:2]) for half in alpha.chunk(2))
         return inverse_product(matrix, columns, alpha, iterations)
 
     monkeypatch.setattr(gain, 'inverse_product', watched)
     gain.matched_gain(q, few, v, full, norm, 20)
+    assert len(scales) == 2
     for got, bottleneck in zip(scales, (few, full)):
         kernel = dense.gaussian_kernel(bottleneck, bottleneck)
         want = torch.stack([dense.soft_norm_alpha(one) for one in kernel]) if norm else dense.soft_alpha(kernel)
         torch.testing.assert_close(got, want.view(2, -1, 1, 1).expand_as(got))
+
+
+@both
+def test_attention_without_gradients_is_scaled_alike(norm):
+    inputs = problem(n=1600)
+    want = matched_attention(*inputs, norm)
+    with torch.no_grad():
+        torch.testing.assert_close(matched_attention(*inputs, norm), want, rtol=1e-6, atol=1e-9)
 
 
 def test_attention_is_scaled_to_that_with_all_tokens():
@@ -101,6 +110,9 @@ def test_the_basis_is_orthonormal_and_holds_what_the_matrix_makes_of_the_columns
     start = torch.cat([1e-6 * start[:, :, :1], start[:, :, 1:]], 2) if columns == 'first one is small' else start
     matrix = MATRICES[kind](x)[None].to(dtype)
     basis, projected = gain._krylov(matrix, start.to(dtype), gain.numbers(m, 8 * steps, matrix))
+    assert basis.size(2) == projected.size(1) == projected.size(2) == 8 * steps
+    assert not any(t[:, :, m:].any() for t in (basis, projected, projected.mT))  # so many columns do not exist
+    basis, projected = basis[:, :, :m], projected[:, :m, :m]
     matrix, start, basis, rounding = matrix.double(), start.to(dtype).double(), basis.double(), torch.finfo(dtype).eps
     unit = torch.eye(min(m, 8 * steps), dtype=torch.float64)[None]
     torch.testing.assert_close(basis.mT @ basis, unit, rtol=0, atol=300 * rounding)

@@ -18,7 +18,9 @@ def problem(shape, spread=1.0, ridge=0.01, dtype=torch.float64):
     b = tokens(batch, heads, m, 32, spread=spread)
     kernel = gaussian_kernel(b, b)
     y = tokens(batch, heads, m, c, seed=1)
-    return tuple(t.to(dtype) for t in (kernel + ridge * torch.eye(m).double(), y, soft_alpha(kernel)))
+    return tuple(
+        t.to(dtype) for t in (kernel + ridge * torch.eye(m).double(), y, soft_alpha(kernel.sum(-1, keepdim=True)))
+    )
 
 
 def by_newton(alpha, iterations=20):

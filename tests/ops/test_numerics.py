@@ -51,19 +51,20 @@ def test_products_add_up(pairs, monkeypatch):
     torch.testing.assert_close(add_product(c, a, b, beta=-2, alpha=0.5), 0.5 * (a @ b) - 2 * c)
 
 
+@pytest.mark.parametrize('lead', [(), (2,), (2, 2)], ids=len)
 @pytest.mark.parametrize('allowed, products', [('highest', 1), ('high', 3)])
-def test_products_are_split_where_tf32_is_allowed(allowed, products):
+def test_products_are_split_where_tf32_is_allowed(allowed, products, lead):
     before, calls = torch.get_float32_matmul_precision(), []
 
     class Products(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            calls.append(func is torch.Tensor.matmul or func is torch.Tensor.__matmul__)
+            calls.append(func in (torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__))
             return func(*args, **(kwargs or {}))
 
     torch.set_float32_matmul_precision(allowed)
     try:
         with Products():
-            exact_product(torch.empty(3, 4, device='meta'), torch.empty(4, 5, device='meta'))
+            exact_product(torch.empty(*lead, 3, 4, device='meta'), torch.empty(*lead, 4, 5, device='meta'))
     finally:
         torch.set_float32_matmul_precision(before)
     assert sum(calls) == products

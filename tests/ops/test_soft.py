@@ -6,7 +6,7 @@ import torch
 from devices import every_setting, settings
 from oracles import error, shape_id, tokens, value_and_grads
 
-from mmsoft.ops import gaussian, gaussian_kernel, inverse, numerics, soft_attention, soft_norm_attention
+from mmsoft.ops import gaussian, gaussian_kernel, inverse, numerics, soft, soft_attention, soft_norm_attention
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 
 # batch, heads, n, m, d
@@ -47,10 +47,40 @@ def test_equals_dense_in_value_and_gradients(shape, attention, oracle, method):
 @pytest.mark.parametrize('shape', SHAPES[2:5], ids=shape_id)
 def test_formulas_of_exported_graphs_in_value_and_gradients(shape, attention, oracle, monkeypatch):
     """The exports themselves are in test_export.py."""
-    for module in (gaussian, inverse, numerics):
+    for module in (gaussian, inverse, numerics, soft):
         monkeypatch.setattr(module, 'is_exporting', lambda: True)
     case = inputs(shape)
     assert max(error(value_and_grads(attention, *case), value_and_grads(oracle, *case))) < 1e-6
+
+
+@every_attention
+@pytest.mark.parametrize('held, kernels', [(0, 0), (1, 11), (3, 6), (11, 1), (12, 1)])
+def test_without_gradients_a_cpu_forms_the_kernel_once_for_so_many_heads(attention, oracle, held, kernels, monkeypatch):
+    case = inputs((2, 11, 33, 12, 32))
+    want, formed = oracle(*case), []
+
+    def watched(x, y=None, ridge=0.0):
+        formed.append(0 if y is None else x.size(1))
+        return gaussian_kernel(x, y, ridge)
+
+    monkeypatch.setattr(soft, 'gaussian_kernel', watched)
+    monkeypatch.setattr(soft, 'HELD_ELEMENTS', held * 2 * 33 * 12)
+    assert error([attention(*case)], [want])[0] < 1e-6 and formed == [0]  # gradients may be wanted
+    formed.clear()
+    with torch.no_grad():
+        got = attention(*case)
+    assert error([got], [want])[0] < 1e-6
+    assert len(formed) == 1 + kernels and sum(formed) == 11 * (held > 0) and max(formed) <= held
+
+
+@every_attention
+@pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
+def test_float32_without_gradients_is_within_the_dense_noise(shape, attention, oracle):
+    case = inputs(shape)
+    want, rough = oracle(*case), oracle(*(t.float() for t in case))
+    with torch.no_grad():
+        got = attention(*(t.float() for t in case))
+    assert error([got.double()], [want])[0] < 4 * error([rough.double()], [want])[0] + 1e-5
 
 
 @every_attention
@@ -151,7 +181,9 @@ def test_starting_scales_are_the_published_ones(shape, spread):
     _, bottleneck, _ = inputs(shape, spread)
     kernel = gaussian_kernel(bottleneck)
     want = dense.gaussian_kernel(bottleneck, bottleneck)
-    torch.testing.assert_close(soft_alpha(gaussian_kernel(bottleneck, ridge=RIDGE), RIDGE), dense.soft_alpha(want))
+    torch.testing.assert_close(
+        soft_alpha(gaussian_kernel(bottleneck, ridge=RIDGE).sum(-1, True) - RIDGE), dense.soft_alpha(want)
+    )
     got = soft_norm_alpha(kernel, kernel.sum(-1, keepdim=True))
     torch.testing.assert_close(got.flatten(), torch.stack([dense.soft_norm_alpha(image) for image in want]))
 
@@ -200,8 +232,7 @@ def test_what_is_not_a_number_stays_so(m, attention, oracle):
     torch.testing.assert_close(got[1], want)
 
 
-def test_scale_of_a_kernel_with_and_without_its_ridge():
+def test_scale_of_a_kernel():
     kernel = gaussian_kernel(tokens(2, 3, 9, 8))
     want = dense.soft_alpha(kernel)
-    torch.testing.assert_close(soft_alpha(kernel), want)
-    torch.testing.assert_close(soft_alpha(kernel + RIDGE * torch.eye(9), RIDGE), want)
+    torch.testing.assert_close(soft_alpha(kernel.sum(-1, keepdim=True)), want)

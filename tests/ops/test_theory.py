@@ -47,7 +47,10 @@ def test_newton_diverges_beyond_the_bound():
 def test_networks_start_within_the_bound(spread):
     kernel = kernels(spread)
     ridged = kernel + RIDGE * torch.eye(kernel.size(-1)).double()
-    for matrix, alpha in ((ridged, soft_alpha(ridged, RIDGE)), (kernel, soft_norm_alpha(kernel, kernel.sum(-1, True)))):
+    for matrix, alpha in (
+        (ridged, soft_alpha(kernel.sum(-1, True))),
+        (kernel, soft_norm_alpha(kernel, kernel.sum(-1, True))),
+    ):
         assert (alpha.squeeze(-1).squeeze(-1) * spectral_norm(matrix) ** 2 < 2 - 1e-9).all()
 
 
