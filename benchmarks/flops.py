@@ -2,7 +2,7 @@
 
 A FLOP is a multiply-accumulate, as in fvcore. A handle counts the products that an operator stands for, whatever route
 it takes on the machine at hand: a kernel product as two products, though a CPU may form one kernel for both of SOFT's;
-the inverse as the Newton–Raphson iteration of the published networks, 2 m³ a step. The papers' figures leave the inverse
+the inverse as the Newton–Raphson iteration of the published networks, 2 m³ a step. The papers' figures leave it
 out, so it is an entry of its own.
 """
 

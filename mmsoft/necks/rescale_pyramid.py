@@ -88,6 +88,7 @@ def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
     if steps < 0:
         return MaxPool(2**-steps)
     layers: list[nn.Module] = []
-    for _ in range(steps):
-        layers += [Enlarge(channels), build_norm_layer(norm_cfg, channels)[1], nn.GELU()]
-    return Sequential(*layers[:-2])
+    for step in range(steps):
+        layers += [build_norm_layer(norm_cfg, channels)[1], nn.GELU()] if step else []
+        layers.append(Enlarge(channels))
+    return Sequential(*layers)

@@ -71,7 +71,7 @@ def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tens
     groups: Any = [flat]  # in ONNX, which forgets the rank of parts
     if not is_exporting():
         heads = at_a_time(GROUP_ELEMENTS.get(q.device.type, 2**27), m * (m + q.size(2)), len(flat[0]))
-        groups = zip(*(t.split(max(1, heads)) for t in flat))
+        groups = zip(*(t.split(max(1, heads)) for t in flat)) if heads < len(flat[0]) else groups
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
     parts = [_project(norm, others, *group) for group in groups]
     row_sums, *squares = (torch.cat(sums).reshape(*lead, m, 1) for sums in zip(*(part[4:] for part in parts)))

@@ -66,8 +66,7 @@ def _attend(
     if mask is not None:
         q, k = (tokens.masked_fill(~mask[:, None, :, None], 0) for tokens in (q, k))
     scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))
-    if queries is not None:
-        q = q[..., :queries, :]
+    q = q if queries is None else q[..., :queries, :]
     if order == 'auto' and not is_exporting():
         (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
         order = 'tokens' if n * m * (d + c) < (n + m) * d * c else 'channels'

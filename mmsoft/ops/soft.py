@@ -1,4 +1,4 @@
-"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, of whose P (m, n) little is held at a time."""
+"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, whose P (m, n) is held for some heads or for none."""
 
 from typing import Union
 
@@ -11,7 +11,7 @@ from .inverse import inverse_product
 from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
 
 RIDGE = 0.01
-# Of P, 30 MB: a CPU that needs no gradient forms the P of so many heads once for both products, which saves a third.
+# Of P, 30 MB in float32: a CPU that needs no gradient forms that of so many heads once for both products.
 HELD_ELEMENTS = 15 * 2**19
 
 

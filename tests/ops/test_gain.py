@@ -89,6 +89,15 @@ def test_an_image_does_not_depend_on_its_batch_nor_on_how_heads_are_grouped(norm
     assert matched_attention(*(t[:0] for t in inputs), norm).shape == (0, *want.shape[1:])
 
 
+@both
+@pytest.mark.filterwarnings('ignore')
+def test_a_trace_of_one_image_takes_several_of_another_size(norm, monkeypatch):
+    monkeypatch.setitem(gain.GROUP_ELEMENTS, 'cpu', 2 * 400 * (400 + gain.SIZES[norm][0]))  # the heads of one image
+    one, several = ([t.float() for t in problem(n=n, batch=batch)] for n, batch in ((900, 1), (1600, 5)))
+    traced = torch.jit.trace(lambda *tensors: matched_attention(*tensors, norm), one, check_trace=False)
+    torch.testing.assert_close(traced(*several), matched_attention(*several, norm))
+
+
 MATRICES = {
     'unit': lambda x: torch.eye(len(x)),
     'ones': lambda x: torch.ones(len(x), len(x)),
