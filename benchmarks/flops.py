@@ -1,22 +1,18 @@
 """FLOPs as ``mmengine.analysis`` counts them, with handles for the operators of this package.
 
 A FLOP is a multiply-accumulate, as in fvcore. A handle counts the products that an operator stands for, whatever route
-it takes on the machine at hand: a kernel product as two products, though a CPU may form one kernel for both of SOFT's;
-the inverse as the Newton–Raphson iteration of the published networks, 2 m³ a step. The papers' figures leave it
-out, so it is an entry of its own.
+it takes on the machine at hand: a kernel product as two products, the inverse as the Newton–Raphson iteration of the
+published networks, 2 m³ a step. The papers' figures leave the inverse out, so it is an entry of its own.
 """
 
 import typing
 from collections import Counter
 from math import prod
 from typing import Callable, Union
-from unittest.mock import patch
 
 import torch
 from mmengine.analysis import FlopAnalyzer
 from torch import Tensor, nn
-
-from mmsoft.ops import soft
 
 INVERSE = 'newton_inverse'
 
@@ -64,7 +60,7 @@ def count_flops(model: nn.Module, inputs: Union[Tensor, tuple[Tensor, ...]]) -> 
     training = model.training
     analyzer = FlopAnalyzer(model.eval(), inputs).set_op_handle(**FLOP_HANDLES)
     analyzer.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    with torch.no_grad(), patch.object(soft, 'HELD_ELEMENTS', 0):
+    with torch.no_grad():
         flops = analyzer.by_operator()
     model.train(training)
     unknown = [name for name in analyzer.unsupported_ops() if name.startswith('prim::PythonOp')]

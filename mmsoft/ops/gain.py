@@ -22,7 +22,7 @@ from .soft import HELD_ELEMENTS, RIDGE, attend, norm_alpha, soft_alpha
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
 # which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (256, 8, 12), True: (128, 8, 4)}
-GROUP_ELEMENTS = {'cpu': HELD_ELEMENTS}  # of kernels at a time: six heads of SOFT-Norm at 800×1344; 2**27 on GPUs
+GROUP_ELEMENTS = {'cpu': HELD_ELEMENTS, 'cuda': 2**27}  # of kernels at a time: six heads of SOFT-Norm at 800×1344
 _mt = partial(torch.transpose, dim0=1, dim1=2)  # ``t.mT`` of (g, n, m), which ONNX does not know
 
 
@@ -70,7 +70,7 @@ def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tens
     flat = [t.flatten(0, 1) for t in (tokens, q, u)]
     groups: Any = [flat]  # in ONNX, which forgets the rank of parts
     if not is_exporting():
-        heads = at_a_time(GROUP_ELEMENTS.get(q.device.type, 2**27), m * (m + q.size(2)), len(flat[0]))
+        heads = at_a_time(GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']), m * (m + q.size(2)), len(flat[0]))
         groups = zip(*(t.split(max(1, heads)) for t in flat)) if heads < len(flat[0]) else groups
     others = numbers(m, SIZES[norm][2] * u.size(-1), u)
     parts = [_project(norm, others, *group) for group in groups]

@@ -59,7 +59,7 @@ def exact_product(a: Tensor, b: Tensor) -> Tensor:
 
     On a CPU, :func:`at_least_float32` must be around it. Not differentiable on a GPU: for use in autograd functions.
     """
-    product = torch.bmm if a.dim() == b.dim() == 3 else torch.matmul  # four calls more
+    product = torch.bmm if a.dim() == b.dim() == 3 else torch.matmul  # matmul takes four calls more
     first, *others = _factors(a, b)
     return sum((product(left, right) for left, right in others), product(*first))
 

@@ -74,6 +74,15 @@ def test_without_gradients_a_cpu_forms_the_kernel_once_for_so_many_heads(attenti
 
 
 @every_attention
+def test_a_trace_holds_no_kernel_that_other_images_would_make_large(attention, oracle, monkeypatch):
+    monkeypatch.setattr(soft, 'gaussian_kernel', lambda x, ridge=0.0: gaussian_kernel(x, ridge=ridge))  # nor a pair's
+    with torch.no_grad():
+        traced = torch.jit.trace(attention, inputs((1, 2, 33, 12, 32)), check_trace=False)
+        case = inputs((3, 2, 80, 20, 32))
+        assert error([traced(*case)], [oracle(*case)])[0] < 1e-6
+
+
+@every_attention
 @pytest.mark.parametrize('shape', SHAPES, ids=shape_id)
 def test_float32_without_gradients_is_within_the_dense_noise(shape, attention, oracle):
     case = inputs(shape)
@@ -232,7 +241,8 @@ def test_what_is_not_a_number_stays_so(m, attention, oracle):
     torch.testing.assert_close(got[1], want)
 
 
-def test_scale_of_a_kernel():
+def test_scale_of_a_kernel_with_and_without_its_ridge():
     kernel = gaussian_kernel(tokens(2, 3, 9, 8))
     want = dense.soft_alpha(kernel)
     torch.testing.assert_close(soft_alpha(kernel.sum(-1, keepdim=True)), want)
+    torch.testing.assert_close(soft_alpha((kernel + RIDGE * torch.eye(9)).sum(-1, keepdim=True) - RIDGE), want)
