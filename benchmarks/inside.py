@@ -17,7 +17,7 @@ class Bottleneck(NamedTuple):
     """What a block of SOFT inverts for the first image of a batch.
 
     Attributes:
-        stage: The block's stage, from 1.
+        stage: The block's stage, from 0.
         matrix: A, which is inverted, with SOFT's ridge, shape (h, m, m).
         alpha: Scale of the iteration's starting value, shape (h, 1).
     """
@@ -46,7 +46,7 @@ def bottlenecks(network: nn.Module, images: Tensor) -> list[Bottleneck]:
     if not seen:
         kind = type(network).__name__
         raise UsageError(f'{kind} has no SOFTAttention, which this measurement needs; give a config that has one.')
-    return [Bottleneck(stage_of(name) + 1, *_inverted(one, tokens)) for name, one, tokens in seen]
+    return [Bottleneck(stage_of(name), *_inverted(one, tokens)) for name, one, tokens in seen]
 
 
 def _inverted(attention: SOFTAttention, tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,7 @@ def draw(table: pd.DataFrame, weights: str) -> Figure:
     for row, (kind, label) in zip(panels, MEASURES.items()):
         for panel, (name, title) in zip(row, USES.items()):
             lines = table[(table.network == name) & (table.measure == kind)]
-            for stage, colour in zip((1, 2, 3), (BLUE, RED, GREEN)):
+            for stage, colour in zip((0, 1, 2), (BLUE, RED, GREEN)):
                 line = lines[lines.stage == stage]
                 panel.plot(line.step, line['mean'], color=colour, label=f'stage {stage}, mean')
             worst = lines.groupby('step')['max'].max()

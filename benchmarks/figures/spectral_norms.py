@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..inside import bottlenecks, log_missing
 from .inputs import BLUE, ORANGE, end_label, new_figure, plain, scenes
 
-TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 3'
+TITLE = 'Spectral norms with and without attention normalisation: SOFT-Norm, last block of stage 2'
 USES = ('soft_norm',)
-STAGE, IMAGES, SIDES = 3, 4, (224, 448, 672, 1024)
+STAGE, IMAGES, SIDES = 2, 4, (224, 448, 672, 1024)
 INVERSES = dict(exact=('A^{-1}', 'the exact inverse'), newton=('A_{20}', '20 Newton steps, as in the network'))
 KINDS = dict(plain=('%s', BLUE, '+'), normalised=('D^{-1/2} %s D^{-1/2}', ORANGE, 'x'))
 

@@ -40,7 +40,7 @@ def test_what_is_seen_makes_the_product(norm, extra):
     attention = build_attention(dict(type='SOFTAttention', norm=norm, newton_iterations=60), SITE).double().eval()
     x = torch.randn(2, extra + N, 32).double()
     (seen,) = bottlenecks(OnTokens(attention), x)
-    assert seen.stage == 1 and seen.matrix.shape == (2, 12, 12) and seen.alpha.shape == (2, 1)
+    assert seen.stage == 0 and seen.matrix.shape == (2, 12, 12) and seen.alpha.shape == (2, 1)
     queries = (attention.query(x[:1, extra:]) * attention.scale).unflatten(2, (2, 16)).transpose(1, 2)
     tokens = attention.bottleneck(queries[0].mT.unflatten(2, HW))
     p, row_sums = torch.exp(-(tokens.unsqueeze(2) - queries[0].unsqueeze(1)).square().sum(-1) / 2), seen.matrix.sum(-1)
@@ -55,7 +55,7 @@ def test_what_is_seen_makes_the_product(norm, extra):
 
 
 def test_stages():
-    assert [seen.stage for seen in bottlenecks(SOFT(ARCH), torch.randn(2, 3, 32, 64))] == [1, 2, 2, 3]
+    assert [seen.stage for seen in bottlenecks(SOFT(ARCH), torch.randn(2, 3, 32, 64))] == [0, 1, 1, 2]
 
 
 def test_a_network_without_such_attention_gets_a_sentence():

@@ -129,10 +129,10 @@ def architecture():
     top, colors = 16, ['#dbeafc', '#c3dcf8', '#a8caf2', '#f6d7b0']
     box(axes, 2, top, 17, 22, 'image\n3 × H × W\n\n800×1344', '#eef0f4', 8.5)
     names = [
-        ('stage 1', 'stride 4', 64, 'SOFT'),
-        ('stage 2', 'stride 8', 128, 'SOFT'),
-        ('stage 3', 'stride 16', 320, 'SOFT'),
-        ('stage 4', 'stride 32', 512, 'softmax'),
+        ('stage 0', 'stride 4', 64, 'SOFT'),
+        ('stage 1', 'stride 8', 128, 'SOFT'),
+        ('stage 2', 'stride 16', 320, 'SOFT'),
+        ('stage 3', 'stride 32', 512, 'softmax'),
     ]
     text(axes, 70, 4, "backbone: mmsoft.SOFT(arch='small')", 10.5, weight='bold')
     text(
@@ -173,7 +173,7 @@ def architecture():
         159,
         47,
         'SimA-XCiT and SimA-DeiT have maps of one stride\n(8 or 16): RescalePyramid makes four of them.\n'
-        'Classifiers take the class token of stage 4.',
+        'Classifiers take the class token of stage 3.',
         7.8,
         MUTED,
         linespacing=1.4,

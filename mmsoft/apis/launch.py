@@ -161,6 +161,8 @@ def build(cfg: Config, *loops: str) -> Runner:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
     if 'train' in loops:
         check_objects(runner.train_loop.dataloader.dataset)
+        if runner.val_loop:
+            runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
         if cfg.get('resume'):
@@ -172,8 +174,7 @@ def build(cfg: Config, *loops: str) -> Runner:
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
     """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
     hook = cfg.default_hooks.visualization
-    if show:
-        hook.update(show=True, wait_time=wait_time)
+    hook.update(dict(show=True, wait_time=wait_time) if show else {})
     if cfg.default_scope == 'mmdet':
         hook.update(draw=True, test_out_dir=show_dir)
     elif cfg.default_scope == 'mmseg':
@@ -277,7 +278,4 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     for name, module in model.named_modules() if classes else ():
         is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', None)
         if is_head and isinstance(count, int) and (count < len(classes) or (exact and count > len(classes))):
-            raise UsageError(
-                f'model.{name} has num_classes={count}, and the data set has {len(classes)} classes ({named}): set '
-                'both to the same.'
-            )
+            raise UsageError(f'model.{name} has num_classes={count}; set {len(classes)}, as the data set ({named}).')

@@ -20,8 +20,7 @@ from mmsoft.utils.files import atomic_write, whole_or_none
 from .tasks import Task, build_task
 
 SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
-FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')
-"""What a file may be, whatever its name: Pillow starts other programs to read some other formats."""
+FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')  # for some others Pillow starts other programs
 
 
 class BrokenImage(Exception):

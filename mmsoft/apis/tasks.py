@@ -50,8 +50,7 @@ class Task:
 
 
 class Detection(Task):
-    """Predictions are mmdet's: boxes x1, y1, x2, y2, scores, labels and masks, run-length encoded. They hold all
-    detections that the config's ``test_cfg`` lets pass, not only those that are drawn."""
+    """Predictions are mmdet's: boxes x1, y1, x2, y2, scores, labels, run-length masks of all found, not only drawn."""
 
     library = 'mmdet.apis.DetInferencer'
 

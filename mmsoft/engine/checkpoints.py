@@ -82,9 +82,13 @@ class WholeCheckpointsHook(Hook):
         """Leaves out the history of logged values, so that ``torch.load(weights_only=True)`` reads the file."""
         hub = checkpoint['message_hub']
         hub['log_scalars'] = {}
-        hub['runtime_info'] = apply_to(
-            hub['runtime_info'], lambda value: isinstance(value, np.generic), np.generic.item
-        )
+        hub['runtime_info'] = apply_to(hub['runtime_info'], lambda one: isinstance(one, np.generic), np.generic.item)
+
+    def after_val_epoch(self, runner: Runner, metrics: Optional[dict[str, float]] = None) -> None:
+        """UsageError if ``save_best`` is none of the scores, for which ``CheckpointHook`` has a KeyError."""
+        for hook in runner.hooks if metrics else ():
+            for name in set(getattr(hook, 'key_indicators', None) or ()) - {'auto', *metrics}:
+                raise UsageError(f'save_best={name} is none of {", ".join(metrics)}; --resume continues with another.')
 
 
 @HOOKS.register_module()

@@ -14,6 +14,7 @@ from toy import config
 
 from mmsoft.engine import checkpoints
 from mmsoft.engine.checkpoints import BACKEND, WholeCheckpointsHook, latest_checkpoint
+from mmsoft.utils import UsageError
 
 
 def save(path, **more):
@@ -103,6 +104,20 @@ class TestHook:
         hook = CheckpointHook(**options)
         WholeCheckpointsHook().before_run(SimpleNamespace(work_dir=str(tmp_path), hooks=[hook]))
         assert hook.backend_args == chosen
+
+    @pytest.mark.parametrize('save_best', ['coco/bbox_mAp', ['coco/bbox_mAP', 'coco/bbox_map']])
+    def test_the_best_by_no_score(self, save_best):
+        runner = SimpleNamespace(hooks=[Hook(), CheckpointHook(save_best=save_best)])
+        with pytest.raises(
+            UsageError, match='save_best=coco/bbox_m(Ap|ap) is none of coco/bbox_mAP, coco/bbox_mAP_50; '
+        ):
+            WholeCheckpointsHook().after_val_epoch(runner, {'coco/bbox_mAP': 0.1, 'coco/bbox_mAP_50': 0.2})
+
+    @pytest.mark.parametrize('save_best', [None, 'auto', 'coco/bbox_mAP'])
+    @pytest.mark.parametrize('metrics', [{}, {'coco/bbox_mAP': 0.1}])
+    def test_the_best_by_a_score(self, save_best, metrics):
+        """There are no scores if nothing was found."""
+        WholeCheckpointsHook().after_val_epoch(SimpleNamespace(hooks=[CheckpointHook(save_best=save_best)]), metrics)
 
 
 def names(work_dir):

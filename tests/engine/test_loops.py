@@ -103,7 +103,7 @@ def test_without_a_seed_and_without_loading_what_is_done(tmp_path, monkeypatch):
     load = BaseSegDataset.prepare_data
     monkeypatch.setattr(BaseSegDataset, 'prepare_data', lambda self, index: read.append(index) or load(self, index))
     resumed = train('segmenter', tmp_path, change='randomness = dict(seed=None)\n')
-    assert len(read) == 2 * 3 + 4  # two iterations, and the evaluation
+    assert len(read) == 1 + 2 * 3 + 4  # a sample for the check, two iterations, and the evaluation
     expected = train('segmenter', tmp_path / 'again', {'randomness.seed': seed})
     assert same(resumed, expected) and len(whole['seen']) == 6
 

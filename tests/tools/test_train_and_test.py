@@ -234,6 +234,12 @@ class TestComplaints:
                 for name, path in DATA
             ),
             (dict(config='detector.py', demo_data=True, resume='absent.pth'), 'absent.pth is not a file'),
+            (  # which mmengine would tell after the first epoch
+                dict(
+                    config='detector.py', demo_data=True, cfg_options={'val_dataloader.dataset.data_prefix.img': 'x/'}
+                ),
+                'data/shapes/x/000000.jpg is missing: ',
+            ),
             (dict(config='segmenter.py', demo_data=True, auto_scale_lr=True), 'base_batch_size'),
             (
                 dict(
