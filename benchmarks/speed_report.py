@@ -36,8 +36,8 @@ def conditions(runs: pd.DataFrame) -> str:
     notes = runs[runs.note.fillna('') != '']
     return (
         f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
-        f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds / the largest of '
-        'them. Memory is the peak above weights and image, of the largest round.'
+        f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds (the largest of '
+        'them). Memory is the peak above weights and image, of the largest round.'
         + ''.join(
             f'\n* {contender(run.model).label}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples()
         )
@@ -69,7 +69,7 @@ def costs(measured: str, runs: pd.DataFrame) -> str:
 
 def _spread(numbers: pd.Series, show: Callable[[float], str] = '{:.2f}'.format) -> str:
     """The median, and the largest if there are several."""
-    return show(numbers.median()) + (f' / {show(numbers.max())}' if len(numbers) > 1 else '')
+    return show(numbers.median()) + (f' ({show(numbers.max())})' if len(numbers) > 1 else '')
 
 
 def _seconds(seconds: float) -> str:

@@ -58,14 +58,14 @@ SENTENCES: list[tuple[str, str, Sequence[str]]] = [
         'time',
         (*OF_PVT, 'soft_norm_small_100 : swin_tiny'),
     ),
-    ("**A training step** with at most 100 takes {} and {} of PVT's.", 'training step', OF_PVT),
-    ("**Memory** of that step is {} and {} of PVT's.", 'memory in training', OF_PVT),
+    ("**A training step** with at most 100 takes {} (Small) and {} (Tiny) of PVT's time.", 'training step', OF_PVT),
+    ("**A training step's memory** with at most 100 is {} and {} of PVT's.", 'memory in training', OF_PVT),
     (
-        "**With `with_cp='ffn'`**, which computes feed-forward networks twice, it is {} and {}.",
-        'memory in training',
+        "**With `with_cp='ffn'`**, which computes feed-forward networks twice, a step takes {} and {} of PVT's time.",
+        'training step',
         RECOMPUTED_OF_PVT,
     ),
-    ("**Such a step** takes {} and {} of the time of PVT's.", 'training step', RECOMPUTED_OF_PVT),
+    ("**With `with_cp='ffn'`**, a step's memory is {} and {} of PVT's.", 'memory in training', RECOMPUTED_OF_PVT),
     (
         "**SimA-XCiT-S12/16** takes {} of XCiT's time there, and {} of Swin-T's.",
         'time',
@@ -110,25 +110,25 @@ def ratios(runs: pd.DataFrame, measured: str, run: Run, base: Run) -> pd.Series:
 
 
 def short_text(runs: pd.DataFrame) -> str:
-    """Markdown: what the runs show, in sentences; medians with kept pages / with glibc's defaults."""
+    """Markdown: what the runs show, in sentences; medians with glibc's defaults / with kept pages."""
     lines = []
     for words, measured, pairs in SENTENCES:
         found = [ratios(runs, measured, *both(pair)).groupby('allocator').median() for pair in pairs]
         if all(len(one) for one in found):
-            shown = (' / '.join(f'{one[name]:.2f}' for name in reversed(ALLOCATORS) if name in one) for one in found)
+            shown = (' / '.join(f'{one[name]:.2f}' for name in ALLOCATORS if name in one) for one in found)
             lines.append(f'* {words.format(*shown)}')
     return '\n'.join(lines)
 
 
 def targets_text(runs: pd.DataFrame) -> str:
-    """Markdown: medians / largest by allocator, and whether the median with kept pages is within the bound."""
+    """Markdown: medians and the largest by allocator, and whether the median with kept pages is within the bound."""
     lines = []
     for pair, measured, bound in TARGETS:
         run, base = both(pair)
         found = ratios(runs, measured, run, base).groupby('allocator')
         if found.ngroups:
             versus = f'{run.title} : {base.title.replace(run.title, "the same")}'
-            cells = found.agg(lambda some: f'{some.median():.2f} / {some.max():.2f}')
+            cells = found.agg(lambda some: f'{some.median():.2f} ({some.max():.2f})')
             kept = found.median().get('keeps pages')
             met = '–' if kept is None else 'met' if kept <= bound else 'not met'
             title = versus + f', {measured}' * (measured != 'time')

@@ -13,5 +13,5 @@ auto_scale_lr = dict(base_batch_size=128)  # the base's, 16, is that of another 
 # As in _base_/reliable.py, which a base with hooks cannot stand beside.
 custom_imports = dict(imports=['mmsoft.checkpoint.safe_loading'])
 runner_type = 'mmsoft.Runner'
-reliable_hooks = [dict(type='mmsoft.WholeCheckpointsHook'), dict(type='mmsoft.FiniteTrainingHook')]
-custom_hooks = [*reliable_hooks, *_base_.custom_hooks]
+names = ('WholeCheckpointsHook', 'FiniteTrainingHook', 'AttentionShareHook')
+custom_hooks = [*(dict(type=f'mmsoft.{name}') for name in names), *_base_.custom_hooks]

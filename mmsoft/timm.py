@@ -1,11 +1,11 @@
 """The backbones in timm's registry: ``import mmsoft.timm``, then ``timm.create_model('soft_norm_tiny')``.
 
-transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoders take the names, too. They are
-``soft_*`` and ``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*`` and ``sima_cvt_*``;
-``timm.list_models('soft*')`` lists them. timm is needed for this module only.
+transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoders take the names, too: ``soft_*``,
+``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*``, ``sima_cvt_*``. Only this module needs timm.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Callable, Optional, Union
 
 import torch
@@ -49,7 +49,7 @@ class TimmModel(nn.Module):
         **kwargs,
     ) -> None:
         super().__init__()
-        self.build_backbone = lambda **changes: backbone(**{**kwargs, 'in_channels': in_chans, **changes})
+        self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
         part = 'blocks' if 'depth' in self.backbone.arch else 'stages'

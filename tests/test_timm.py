@@ -1,5 +1,6 @@
 """mmsoft.timm: names in timm's registry, and the libraries that build on it."""
 
+import pickle
 import shutil
 from types import SimpleNamespace
 
@@ -239,6 +240,13 @@ def test_models_are_shared_through_the_hub(name, tmp_path, monkeypatch):
     with torch.no_grad():
         x = image(side=32)
         assert (again(x) == model(x)).all()
+
+
+def test_models_can_be_pickled():
+    model = small('soft_norm_tiny').eval()
+    again, x = pickle.loads(pickle.dumps(model)), image(side=32)
+    assert (again(x) == model(x)).all()
+    assert again.prune_intermediate_layers([0]) == [0]
 
 
 def test_image_sizes_may_be_pairs():

@@ -209,7 +209,7 @@ def test_ratios_are_of_runs_side_by_side():
         model=['soft_small', 'pvt_small'] * 3, round=[0, 0, 1, 1, 2, 2], seconds=[1.0, 2.0, 10.0, 20.0, 3.0, 3.0]
     )
     assert sorted(ratios(table, 'time', *pair)) == [0.5, 0.5, 1.0]
-    assert 'SOFT-Small : PVT-Small' in report(table) and '0.50 / 1.00' in report(table)
+    assert 'SOFT-Small : PVT-Small' in report(table) and '0.50 (1.00)' in report(table)
     table = runs(model=['soft_small', 'pvt_small'], allocator=['glibc', 'keeps pages'])
     assert ratios(table, 'time', *pair).empty and ' : ' not in report(table)
 

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'docs/cli.md'
 HEAD = """# Command line
 
-Every tool is a Python file in `tools/`, to be run in the root of the repository. Exit codes: 0 done, 1 partly done, 2 wrong input, 130 interrupted.
+Every Python file in `tools/` is a tool, to be run in the root of the repository; `dist_*.sh` and `slurm_*.sh` there start `train.py` and `test.py` in [several
+processes](training.md#several-gpus). Exit codes: 0 done, 1 partly done, 2 wrong input, 130 interrupted.
 `--traceback` shows where an error was raised.
 This page is generated from the parsers by `docs/generate/cli.py`.
 """
@@ -77,6 +78,8 @@ def name_of(action: Action) -> str:
         if action.nargs == '?'
         else f' {value} …'
         if action.nargs == '+'
+        else f' [{value} …]'
+        if action.nargs == '*'
         else f' {value}'
     )
     return f'`{longest}{taken}`'

@@ -154,10 +154,8 @@ def check(contents: bytes, graph: nn.Module, example: tuple[Tensor, ...], varied
         images = torch.rand(batch, channels, rows, columns, generator=torch.Generator().manual_seed(0))
         want = graph(images, *example[1:])
         if not is_same(run(images, *example[1:]), want if isinstance(want, tuple) else (want,)):
-            raise UsageError(
-                f'torch {torch.__version__} exports this model wrongly: at {rows}x{columns} the file gives other '
-                'results, and is not kept; try --size H W.'
-            )
+            wrong = f'at {rows}x{columns} the file gives other results, and is not kept; try --size H W'
+            raise UsageError(f'torch {torch.__version__} exports this model wrongly: {wrong}.')
 
 
 def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:

@@ -37,10 +37,8 @@ class Detections(nn.Module):
         self.model, self.roi = model, model.roi_head if two_stages else None
         self.dense = model.rpn_head if two_stages else getattr(model, 'bbox_head', None)
         if type(self.dense) not in ([models.RPNHead] if two_stages else DENSE_HEADS) or not _is_known(self.roi):
-            raise UsageError(
-                f'{type(model).__name__} cannot be exported. The detectors that can are RetinaNet, ATSS, GFL, and '
-                'Faster, Mask and Cascade R-CNN with their usual heads.'
-            )
+            known = 'RetinaNet, ATSS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads'
+            raise UsageError(f'{type(model).__name__} cannot be exported. The detectors that can are {known}.')
         for part in filter(None, (self.dense, self.roi)):
             if part.test_cfg.nms.get('type', 'nms') != 'nms':
                 raise UsageError(f'{part.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')

@@ -1,8 +1,6 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
@@ -20,8 +18,7 @@ from ..datasets.demo import on_shapes, retarget
 from ..datasets.shapes import ensure_shapes
 from ..engine.checkpoints import latest_checkpoint
 from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, dicts, load_config, type_name, without_pretrained
-from ..utils.files import DISK
+from ..utils.config import LOADERS, datasets, dicts, explained, load_config, type_name, without_pretrained
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
 Options = Optional[dict[str, Any]]
@@ -96,9 +93,8 @@ def test(
         config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
         checkpoint: Path of the model's weights.
         out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
-        show: Whether to show the predictions in a window.
+        show, wait_time: Whether a window shows the predictions, and for how many seconds each image.
         show_dir: Where to save images of the predictions.
-        wait_time: Seconds for which the window shows an image.
         tta: Whether to merge predictions over several versions of each image.
         without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
             control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
@@ -161,7 +157,7 @@ def build(cfg: Config, *loops: str) -> Runner:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
     if 'train' in loops:
         check_objects(runner.train_loop.dataloader.dataset)
-        if runner.val_loop:
+        if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
@@ -174,7 +170,8 @@ def build(cfg: Config, *loops: str) -> Runner:
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
     """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
     hook = cfg.default_hooks.visualization
-    hook.update(dict(show=True, wait_time=wait_time) if show else {})
+    if show:
+        hook.update(show=True, wait_time=wait_time)
     if cfg.default_scope == 'mmdet':
         hook.update(draw=True, test_out_dir=show_dir)
     elif cfg.default_scope == 'mmseg':
@@ -196,39 +193,18 @@ def save_predictions(cfg: Config, out: str) -> None:
         raise UsageError(f'--out {out} is not a .pkl file; a folder is for semantic segmentation only.')
 
 
-@contextmanager
-def explained(config: str) -> Iterator[None]:
-    """Makes a UsageError of whatever is raised while a config is read and built, but for errors of a disk."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in DISK:
-            raise  # a full disk, say, of which the command line tells
-        reason = f'{type(error).__name__}: {error}'
-        if isinstance(error, FileNotFoundError) and error.filename:
-            raise UsageError(
-                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
-                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
-            ) from error
-        if 'need at least one array' in reason:  # mmengine's word for an empty data set
-            reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
-        raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
-
-
 def check_evaluators(cfg: Config, *loops: str) -> None:
-    """Raises UsageError if an evaluator's annotation file is not that of the data set, or lacks what is scored by."""
+    """Raises UsageError if no evaluator reads the data set's annotations, or they lack what is scored by."""
     for name in loops:
-        read = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
-        own = [str(Path(one.get('data_root') or '', one['ann_file'])) for one in read]
-        for part in [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]:
-            file = Path(part['ann_file'])
-            if own and file.resolve() not in [Path(one).resolve() for one in own]:
-                read_by = f'{name}_dataloader reads {", ".join(own)}'
-                raise UsageError(f'{name}_evaluator.ann_file is {file}, and {read_by}: set both to one file.')
-            is_scored = type_name(part) == 'CocoMetric' and file.is_file()
-            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ()) if is_scored else ()):
+        sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
+        own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
+        parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
+        if own and parts and {Path(one['ann_file']).resolve() for one in parts}.isdisjoint(map(Path.resolve, own)):
+            reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
+            raise UsageError(f'{name}_evaluator.ann_file is {parts[0]["ann_file"]}, and {reads}: set both to one file.')
+        scored = [Path(part['ann_file']) for part in parts if type_name(part) == 'CocoMetric']
+        for file in filter(Path.is_file, scored):
+            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ())):
                 if not {'area', 'iscrowd'} <= set(one):
                     raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
 
@@ -238,19 +214,15 @@ def check_resumable(checkpoint: str) -> None:
     content = read_checkpoint(checkpoint, peek=True)
     for part in ('meta', 'message_hub', 'optimizer'):
         if not isinstance(content.get(part), dict):
-            raise UsageError(
-                f'{checkpoint} has no {part}, so training cannot resume from it; start from its weights '
-                f'with --cfg-options load_from={checkpoint}.'
-            )
+            start = f'start from its weights with --cfg-options load_from={checkpoint}'
+            raise UsageError(f'{checkpoint} has no {part}, so training cannot resume from it; {start}.')
 
 
 def check_objects(dataset: Dataset) -> None:
     """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
     if hasattr(dataset, 'cat_ids') and not any(dataset.get_data_info(i)['instances'] for i in range(len(dataset))):
-        raise UsageError(
-            f'{dataset.ann_file} has no objects for its images: boxes are [x, y, width, height] in pixels, and '
-            'image_id of an annotation is the id of an image.'
-        )
+        form = 'boxes are [x, y, width, height] in pixels, and image_id of an annotation is the id of an image'
+        raise UsageError(f'{dataset.ann_file} has no objects for its images: {form}.')
 
 
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
@@ -271,11 +243,11 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
     if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
         names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]
-        raise UsageError(
-            f'{dataset.ann_file} has the categories {", ".join(names)}, and the classes of the data set in the config '
-            f'are {named}: set metainfo.classes to names in the file.'
-        )
+        ours = f'the classes of the data set in the config are {named}: set metainfo.classes to names in the file'
+        raise UsageError(f'{dataset.ann_file} has the categories {", ".join(names)}, and {ours}.')
+    things = len(metainfo.get('thing_classes') or classes)  # of panoptic data, all that some heads detect
     for name, module in model.named_modules() if classes else ():
-        is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', None)
-        if is_head and isinstance(count, int) and (count < len(classes) or (exact and count > len(classes))):
+        is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', things)
+        fits = count in (len(classes), things) or not isinstance(count, int) or (count > len(classes) and not exact)
+        if is_head and not fits:
             raise UsageError(f'model.{name} has num_classes={count}; set {len(classes)}, as the data set ({named}).')

@@ -101,7 +101,8 @@ def find_images(source: str) -> dict[Path, Path]:
     images = sorted(path for path in root.rglob('*') if path.suffix.lower() in SUFFIXES and not path.is_dir())
     if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
-    return {path: path.relative_to(root) for path in images}
+    names = {path: path.relative_to(root) for path in images}  # OpenCV writes no colours to .pgm
+    return {path: Path(f'{name}.png') if name.suffix.lower() == '.pgm' else name for path, name in names.items()}
 
 
 def read_image(path: Path) -> np.ndarray:

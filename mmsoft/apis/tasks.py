@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import check_model
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import explained
 
 
 class Task:
@@ -146,7 +147,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
 
     ``checkpoint`` has the weights, ``device`` is the best there is by default. Detections with scores below
-    ``score_thr`` are not drawn. UsageError if checkpoint or device are missing, or weights are not the model's.
+    ``score_thr`` are not drawn. UsageError if something is missing, cannot be built, or weights are not the model's.
     """
     from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
 
@@ -156,6 +157,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
-    task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
-    check_model(task.inferencer.model, checkpoint)
+    with explained(str(cfg.filename)):
+        task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
+        check_model(task.inferencer.model, checkpoint)
     return task

@@ -57,8 +57,7 @@ def visualize(
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device)
-    model = task.inferencer.model
-    backbone = model.backbone
+    model, backbone = task.inferencer.model, task.inferencer.model.backbone
     if not isinstance(backbone, BaseBackbone):
         raise UsageError(f'{config} has the backbone {type(backbone).__name__}, which is not one of mmsoft.')
     count = len(getattr(backbone, 'stages', None) or backbone.blocks)

@@ -120,10 +120,8 @@ def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attenti
     attention = MODELS.get(made) if isinstance(made, str) else made
     if not (isinstance(attention, type) and issubclass(attention, Attention)):
         known = sorted(name for name, one in MODELS.module_dict.items() if issubclass(one, Attention))
-        raise OptionError(
-            f'there is no attention {made!r}; choose one of {", ".join(known)}, '
-            'or register yours in mmsoft.registry.MODELS'
-        )
+        choice = f'choose one of {", ".join(known)}, or register yours in mmsoft.registry.MODELS'
+        raise OptionError(f'there is no attention {made!r}; {choice}')
     if attention.for_class_token and not class_token:
         raise OptionError(f'{attention.__name__} answers the class token alone; choose another attention for the map')
     try:

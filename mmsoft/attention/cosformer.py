@@ -52,7 +52,8 @@ def weighted_mean(q: Tensor, k: Tensor, v: Tensor, eps: float) -> Tensor:
 
 def _waves(hw: tuple[int, int], extra: int, like: Tensor) -> Tensor:
     """The four products of cosine and sine of row and column, for each token: (extra + H' · W', 4, 1)."""
-    angles = (torch.arange(n, dtype=like.dtype, device=like.device) * (math.pi / 2 / n) for n in hw)
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    angles = (torch.arange(n, dtype=dtype, device=like.device) * (math.pi / 2 / n) for n in hw)
     rows, columns = (torch.stack([angle.cos(), angle.sin()], dim=-1) for angle in angles)
     waves = (rows[:, None, :, None] * columns[None, :, None, :]).flatten(0, 1).flatten(1)
-    return torch.cat([waves[:1].expand(extra, -1), waves]).unsqueeze(-1)
+    return torch.cat([waves[:1].expand(extra, -1), waves]).unsqueeze(-1).to(like.dtype)

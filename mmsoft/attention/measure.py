@@ -64,18 +64,14 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
         ...     model(images)
         >>> {name: one.share for name, one in contributions.items()}
     """
-    contributions = {}
-    modules = dict(model.named_modules())
+    contributions, modules = {}, dict(model.named_modules())
     with ExitStack() as stack:
         for name, attention in _attentions(model):
             if attention.for_class_token:
                 continue  # one token's share says nothing of the map
             one = contributions[name] = Contribution()
-            if isinstance(attention, SOFTAttention):
-                hooks = _soft_hooks(attention, one)
-            else:
-                hooks = _residual_hooks(attention, modules[name.rpartition('.')[0]], one)
-            for handle in hooks:
+            block, is_soft = modules[name.rpartition('.')[0]], isinstance(attention, SOFTAttention)
+            for handle in _soft_hooks(attention, one) if is_soft else _residual_hooks(attention, block, one):
                 stack.callback(handle.remove)
         yield contributions
 

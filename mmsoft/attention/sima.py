@@ -39,6 +39,7 @@ class SimAAttention(MultiheadAttention):
         self.reference_tokens = reference_tokens
         check_choice('order', order, ('auto', 'tokens', 'channels'))
         self.options: dict[str, Any] = dict(p=p, eps=eps, order=order)
+        self.kind += f'(p={p})' if p != 1 else ''
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`MultiheadAttention`."""

@@ -5,14 +5,15 @@ from operator import attrgetter
 from typing import Any, Optional, Union
 
 import torch
-from mmengine.model import BaseModule, ModuleList, PretrainedInit
+from mmengine.model import BaseModule, ModuleList
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
-from mmsoft.checkpoint.load import convert_classifier_checkpoint, load_pretrained
+from mmsoft.checkpoint.load import convert_classifier_checkpoint, fit_position, load_pretrained
 from mmsoft.layers.blocks import apply_block
 from mmsoft.layers.maps import resize_pos_embed, to_tokens
 from mmsoft.utils import OptionError, check_choice
+from mmsoft.utils.config import is_pretrained
 
 Arch = Union[str, dict]
 
@@ -112,7 +113,7 @@ class BaseBackbone(BaseModule):
     def init_weights(self) -> None:
         """Initialises every layer, then loads the pretrained checkpoint over it if ``init_cfg`` names one."""
         given = [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []
-        pretrained = [cfg for cfg in given if cfg['type'] in ('Pretrained', 'PretrainedInit', PretrainedInit)]
+        pretrained = list(filter(is_pretrained, given))
         self.init_cfg = [cfg for cfg in given if cfg not in pretrained] or self.default_init_cfg()
         super().init_weights()
         self.init_cfg = given or None
@@ -171,6 +172,12 @@ class BaseBackbone(BaseModule):
     def _checkpoint_filter(self, state_dict: dict, prefix: str, *args) -> None:
         """Lets mmpretrain's classifiers load published files, head included (called by ``ImageClassifier``)."""
         convert_classifier_checkpoint(self, state_dict)
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
+        for name, own in self.state_dict().items():  # which were made for images of another size
+            if name.endswith('pos_embed') and prefix + name in state_dict:
+                state_dict[prefix + name], _ = fit_position(state_dict[prefix + name], own, self.published)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class Stage(BaseModule):

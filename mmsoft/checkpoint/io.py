@@ -61,7 +61,7 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
     torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
     try:
-        if path.suffix == '.safetensors':
+        if path.suffix.lower() == '.safetensors':
             checkpoint = safetensors.torch.load_file(path, device)
         else:
             checkpoint = _read_torch(path, map_location, peek)
@@ -95,10 +95,8 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
     state_dict: StateDict = OrderedDict((bare(name), tensor) for name, tensor in tensors)
     state_dict._metadata = {bare(name): one for name, one in getattr(source, '_metadata', {}).items()}  # Attention.kind
     if not state_dict:
-        raise CheckpointError(
-            f'{filename} holds no weights, neither under {", ".join(ENTRIES)} nor by themselves; '
-            'check that it is the checkpoint of a model.'
-        )
+        where = f'neither under {", ".join(ENTRIES)} nor by themselves; check that it is the checkpoint of a model'
+        raise CheckpointError(f'{filename} holds no weights, {where}.')
     for name, tensor in state_dict.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(f'{filename} holds NaN or infinity in {name}; use an earlier checkpoint.')
@@ -197,10 +195,8 @@ def _explain(error: Exception) -> str:
     refused = re.search(r"(?:GLOBAL|class) '?([\w.]+)", str(error))
     if isinstance(error, CheckpointError):
         return str(error)
-    if isinstance(error, MemoryError):
-        return 'cannot be read (it needs more memory than there is).'
-    if isinstance(error, PermissionError):
-        return f'cannot be read ({error.strerror}).'
+    if isinstance(error, (MemoryError, PermissionError)):
+        return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).'
     if refused and isinstance(error, pickle.UnpicklingError):
         return (
             f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '

@@ -16,7 +16,7 @@ from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
 from .io import CheckpointError, StateDict, read_checkpoint, select_state_dict
-from .names import BACKBONE, Family, to_mmsoft, without_prefix
+from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
@@ -55,7 +55,7 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     differing = [
         name
         for name, tensor in own.items()
-        if name not in loaded or not (_fits(loaded[name], tensor) or name.endswith('pos_embed'))
+        if name not in loaded or not _fits(loaded[name], tensor, any_grid=name.endswith('pos_embed'))
     ]
     if differing and (whole or len(differing) == len(own)):
         raise CheckpointError(
@@ -67,8 +67,7 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
     """Turns a state dict, or all of a published checkpoint, in place into that of a classifier around a backbone.
 
-    What a classifier of ours has saved stays as it is, but for position embeddings of another grid. Raises
-    CheckpointError if nothing matches the backbone, or not its size.
+    What a classifier of ours has saved stays as it is. CheckpointError if it is of another backbone or size.
     """
     if any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict) or not state_dict:
         return  # the classifier is a part of another model, which has saved it
@@ -79,11 +78,10 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
         return  # a part of the classifier
     named = {name[len(BACKBONE) :]: tensor for name, tensor in whole.items() if name.startswith(BACKBONE)}
     translated = not set(whole) <= set(state_dict)
-    fitting = fit(backbone, named, entry or 'the checkpoint', family, log=translated)
-    whole.update((BACKBONE + name, tensor) for name, tensor in fitting.items())
+    fit(backbone, named, entry or 'the checkpoint', family, log=translated)  # says what is wrong, if anything
     if translated:
         state_dict.clear()
-    state_dict.update(whole)
+        state_dict.update(whole)
 
 
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
@@ -108,7 +106,7 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force
         raise CheckpointError(f'{source} holds another network, nothing in it matches SOFT or SimA; use one of theirs.')
     tensors = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in ours.items()}
     with atomic_write(target) as file:
-        if Path(target).suffix == '.safetensors':
+        if Path(target).suffix.lower() == '.safetensors':
             file.write(safetensors.torch.save(tensors, dict(format='pt')))
         else:
             torch.save(dict(state_dict=tensors), file)
@@ -130,21 +128,17 @@ def fit(
     depths, built, arch = _depths(state_dict), _depths(own), backbone.arch
     expected = arch['depths'] if 'depths' in arch else [arch['depth']]
     if any(depths.get(i, depth) not in (depth, expected[i]) for i, depth in built.items()):
-        raise CheckpointError(
-            f'{filename} has {list(depths.values())} blocks where the backbone has {expected}; give it the depth of '
-            'the file, arch=dict(...).'
-        )
+        has = f'has {list(depths.values())} blocks where the backbone has {expected}'
+        raise CheckpointError(f'{filename} {has}; give it the depth of the file, arch=dict(...).')
     fitting, resized = OrderedDict((name, state_dict[name]) for name in own if name in state_dict), []
     for name, tensor in fitting.items():
         if tensor.shape != own[name].shape and name.endswith('pos_embed'):
-            fitting[name], grids = _resize(tensor, own[name], family.resize)
+            fitting[name], grids = fit_position(tensor, own[name], family.name)
             resized += [f'{name} {grids}'] if grids else []
         if not _fits(fitting[name], own[name]):
             theirs, ours = (f'of shape {tuple(t.shape)} in {t.dtype}' for t in (tensor, own[name]))
-            raise CheckpointError(
-                f'{filename} has {name} {theirs} where the backbone has it {ours}; build the '
-                'backbone with the arguments that the file was made with.'
-            )
+            what = 'build the backbone with the arguments that the file was made with'
+            raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; {what}.')
     if log:
         missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
         left_out = [name for name in state_dict if name not in own]
@@ -163,13 +157,14 @@ def _depths(names: Iterable[str]) -> dict[int, int]:
     return dict(sorted(Counter(stage for stage, _ in blocks).items()))
 
 
-def _fits(theirs: Tensor, ours: Tensor) -> bool:
-    return theirs.is_floating_point() == ours.is_floating_point() and theirs.shape == ours.shape
+def _fits(theirs: Tensor, ours: Tensor, any_grid: bool = False) -> bool:
+    dims = slice(None, None, 1 + any_grid)  # of a position embedding (1, n, C), n may differ
+    return theirs.is_floating_point() == ours.is_floating_point() and theirs.shape[dims] == ours.shape[dims]
 
 
-def _resize(theirs: Tensor, ours: Tensor, mode: str) -> tuple[Tensor, str]:
-    """Resizes a position embedding (1, extra + side², C); '' if it is not of this kind, or has other channels."""
-    if theirs.dim() != 3 or theirs.shape[::2] != ours.shape[::2]:
+def fit_position(theirs: Tensor, ours: Tensor, family: str) -> tuple[Tensor, str]:
+    """Resizes a position embedding (1, extra + side², C) as a family does; '' if it fits or is not of this kind."""
+    if theirs.dim() != 3 or theirs.shape[::2] != ours.shape[::2] or theirs.shape == ours.shape:
         return theirs, ''
     side, own_side = isqrt(theirs.size(1)), isqrt(ours.size(1))
     extra, own_extra = theirs.size(1) - side**2, ours.size(1) - own_side**2
@@ -177,7 +172,8 @@ def _resize(theirs: Tensor, ours: Tensor, mode: str) -> tuple[Tensor, str]:
         theirs, extra = torch.cat([theirs[:, :1], theirs[:, 2:]], dim=1), 1
     if extra != own_extra:
         return theirs, ''
-    return resize_pos_embed(theirs, (side, side), (own_side, own_side), mode), f'{side}×{side} → {own_side}×{own_side}'
+    resized = resize_pos_embed(theirs, (side, side), (own_side, own_side), FAMILIES[family].resize)
+    return resized, f'{side}×{side} → {own_side}×{own_side}'
 
 
 def _summary(names: Iterable[str]) -> str:

@@ -112,8 +112,8 @@ SIMA_CVT = Family(
     },
 )
 
+#: Every family of networks whose published checkpoints are understood, by name.
 FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
-"""Every family of networks whose published checkpoints are understood, by name."""
 
 
 def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
@@ -148,8 +148,6 @@ def _join(name: str, parts: dict[str, Tensor]) -> Tensor:
     kinds = sorted(parts, key=lambda kind: 'qkv'.index(kind[0]))
     tensors = [parts[kind] for kind in kinds]
     if ''.join(kinds) != 'qkv' or not all(t.dim() and t.shape[1:] == tensors[0].shape[1:] for t in tensors):
-        raise CheckpointError(
-            f'the tensors that make {name} are not all in the checkpoint or do not fit each other; it is damaged, get '
-            'it again.'
-        )
+        wrong = 'are not all in the checkpoint or do not fit each other; it is damaged, get it again'
+        raise CheckpointError(f'the tensors that make {name} {wrong}.')
     return torch.cat(tensors)

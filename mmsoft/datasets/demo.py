@@ -98,7 +98,7 @@ def _shorten(cfg: Config, length: Optional[int]) -> None:
     ]
     for hook in cfg.get('custom_hooks', []):  # an average over many thousand iterations would be the random start
         if type_name(hook) == 'EMAHook':
-            hook.momentum = max(hook.momentum, min(0.5, 10 / iters))
+            hook.momentum = max(hook.get('momentum', 0.0002), min(0.5, 10 / iters))
     cfg.default_hooks.checkpoint.interval = interval
     cfg.default_hooks.logger.interval = max(1, min(10, per_epoch // 4))
     if (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):

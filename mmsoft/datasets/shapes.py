@@ -31,8 +31,7 @@ SKY_METAINFO = dict(
     palette=PALETTE + [tuple(channel // 2 for channel in colour) for colour in PALETTE],
 )
 
-# Where the files of a split are below the root.
-IMAGES = dict(train='images/training', val='images/validation')
+IMAGES = dict(train='images/training', val='images/validation')  # all below the root
 INSTANCES = dict(train='annotations/train.json', val='annotations/val.json')
 LABELS = dict(train='annotations/training', val='annotations/validation')
 PORTRAITS = dict(train='imagenet/train', val='imagenet/val')
@@ -77,22 +76,24 @@ def _version(root: Path) -> dict[str, Any]:
         raise UsageError(f'{root} is not the synthetic shapes data set and is left alone; move it, or run elsewhere.')
     try:
         return dict(json.loads(note.read_text())) if note.exists() else {}
-    except ValueError:
+    except (TypeError, ValueError):
         return {}
 
 
 def _replace(folder: Path, files: list) -> None:
     """Replaces a folder by one of the given files, pairs of a path below it and the content, once all are written."""
-    new = folder.with_name(f'.{folder.name}.new')
-    shutil.rmtree(new, ignore_errors=True)  # what a killed process left
+    spare = folder.with_name(f'.{folder.name}.new')
+    new, old = spare / 'new', spare / 'old'
+    shutil.rmtree(spare, ignore_errors=True)  # what a killed process left
     try:
         for path, content in files:
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             (new / path).write_bytes(content)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            folder.replace(old)  # which fails before anything is lost if the folder is a mount point
         new.replace(folder)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(spare, ignore_errors=True)
 
 
 def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:

@@ -18,6 +18,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
+PLAIN = (str, bytes, int, float, bool, type(None), Tensor, np.ndarray)  # what torch.load(weights_only=True) reads
 REMEDY = 'continue from the last checkpoint with a lower learning rate, with clip_grad or without --amp'
 
 
@@ -47,18 +48,25 @@ class WholeFiles(LocalBackend):
 
 
 def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
-    """The newest checkpoint of a training, by the number in its name; None if there is none.
+    """The checkpoint of a training with the highest number in its name; None if there is none.
 
-    ``last_checkpoint`` only tells the prefix of the name and CheckpointHook's ``out_dir``, since it is written later.
+    ``last_checkpoint``, which is written later, tells the prefix of the name, CheckpointHook's ``out_dir``, and which
+    checkpoints are of an earlier training: older ones than the one that it names.
     """
     record = Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '-')
     for folder in (Path(work_dir), *([last.parent] if last.parent != Path('.') else [])):
-        named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in folder.glob('*.pth')]
+        since = (folder / last.name).stat().st_mtime if (folder / last.name).is_file() else 0
+        paths = [path for path in folder.glob('*.pth') if path.exists() and path.stat().st_mtime >= since]
+        named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in paths]
         found = [(last.stem.startswith(match[1] or '-'), int(match[2]), str(path)) for match, path in named if match]
         if found:
             return max(found)[2]
     return None
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else list(value) if isinstance(value, set) else str(value)
 
 
 @HOOKS.register_module()
@@ -79,16 +87,19 @@ class WholeCheckpointsHook(Hook):
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Leaves out the history of logged values, so that ``torch.load(weights_only=True)`` reads the file."""
+        """Leaves out logged values and makes texts of other objects, for ``torch.load(weights_only=True)``."""
         hub = checkpoint['message_hub']
         hub['log_scalars'] = {}
-        hub['runtime_info'] = apply_to(hub['runtime_info'], lambda one: isinstance(one, np.generic), np.generic.item)
+        for part, key in ((hub, 'runtime_info'), (checkpoint, 'meta')):
+            part[key] = apply_to(part[key], lambda one: type(one) not in PLAIN, _plain)
 
     def after_val_epoch(self, runner: Runner, metrics: Optional[dict[str, float]] = None) -> None:
         """UsageError if ``save_best`` is none of the scores, for which ``CheckpointHook`` has a KeyError."""
         for hook in runner.hooks if metrics else ():
-            for name in set(getattr(hook, 'key_indicators', None) or ()) - {'auto', *metrics}:
-                raise UsageError(f'save_best={name} is none of {", ".join(metrics)}; --resume continues with another.')
+            missing = [name for name in getattr(hook, 'key_indicators', None) or () if name not in ('auto', *metrics)]
+            if missing:
+                choice = f'the scores are {", ".join(metrics)}; --resume continues from the last checkpoint'
+                raise UsageError(f'There is no score {missing[0]} for save_best: {choice}.')
 
 
 @HOOKS.register_module()
@@ -110,9 +121,8 @@ class FiniteTrainingHook(Hook):
             samples = data_batch.get('data_samples') if isinstance(data_batch, dict) else None
             images = [str(getattr(sample, 'img_path', '?')) for sample in samples or ()]
             where = f'on {", ".join(images)}' if wrong else 'in another process'
-            raise UsageError(
-                f'{", ".join(wrong) or "The loss is not finite"} in iteration {runner.iter + 1}, {where}; {REMEDY}.'
-            )
+            what = ', '.join(wrong) or 'The loss is not finite'
+            raise UsageError(f'{what} in iteration {runner.iter + 1}, {where}; {REMEDY}.')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Looks at the weights; UsageError if some are not finite."""

@@ -1,10 +1,9 @@
 """Training loops whose iterations know their random states: a resumed training equals an uninterrupted one.
 
 mmengine's checkpoints hold neither random states nor the place in the data. With these loops the random states of each
-iteration and each sample follow from the seed and their numbers, and training continues with its next sample. The
-result equals that of an uninterrupted or a repeated training to the bit, with any number of workers, if the device
-computes reproducibly (``randomness=dict(deterministic=True)`` on a GPU). The number of processes and the batch size
-must stay. Gradients that are being accumulated over several iterations are not kept.
+iteration and each sample follow from the seed and their numbers, and training continues with its next sample: equal to
+the bit, with any number of workers, if the device computes reproducibly (``randomness=dict(deterministic=True)`` on a
+GPU). Number of processes and batch size must stay. Gradients that are accumulated over iterations are not kept.
 """
 
 import random
@@ -212,7 +211,7 @@ class Runner(MMRunner):
 
     def build_train_loop(self, loop: Union[BaseLoop, dict]) -> BaseLoop:
         """See mmengine's runner."""
-        if isinstance(loop, dict):
+        if isinstance(loop, dict) and isinstance(self._train_dataloader, dict):  # whose samples get keys
             loop = dict(loop)
             kind = loop.pop('type', None) or f'{"Epoch" if loop.pop("by_epoch") else "Iter"}BasedTrainLoop'
             loop['type'] = f'mmsoft.{kind}' if kind in ('EpochBasedTrainLoop', 'IterBasedTrainLoop') else kind

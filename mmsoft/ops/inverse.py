@@ -57,6 +57,7 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     m, lead = matrix.size(-1), matrix.shape[:-2]
     groups = math.prod(lead)
     alpha = alpha.detach().expand(*lead, 1, 1).reshape(groups, 1, 1)
+    iterations = min(iterations, 100)  # more change no digit, and overflow
     matrix, columns = matrix.reshape(groups, m, m), y.reshape(groups, m, y.size(-1))
     if not is_exporting():
         return _InverseProduct.apply(matrix, columns, alpha, iterations).reshape(y.shape)

@@ -72,7 +72,7 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
 
 
 def at_a_time(elements: int, each: int, count: int) -> int:
-    """How many of ``count`` matrices of ``each`` elements have ``elements``; if not all, an even number for threads."""
+    """How many matrices of ``each`` elements have ``elements``; of fewer than ``count``, an even number for threads."""
     some = elements // max(1, each)
     return some - some % 2 if 1 < some < count else some
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,6 +10,7 @@ from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 
 from . import UsageError
+from .files import DISK
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
@@ -31,6 +32,27 @@ def load_config(path: str) -> Config:
     if cfg.get('default_scope') not in SCOPES:
         raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
     return cfg
+
+
+@contextmanager
+def explained(config: str) -> Iterator[None]:
+    """Makes a UsageError of whatever is raised while a config is read and built, but for errors of a disk."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK:
+            raise  # a full disk, say, of which the command line tells
+        reason = f'{type(error).__name__}: {error}'
+        if isinstance(error, FileNotFoundError) and error.filename:
+            raise UsageError(
+                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
+                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
+            ) from error
+        if 'need at least one array' in reason:  # mmengine's word for an empty data set
+            reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
+        raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
 
 
 def type_name(node: dict[str, Any]) -> str:

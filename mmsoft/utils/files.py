@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, Union
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
-"""Numbers of errors of a disk: full, beyond a limit, read-only, forbidden, a file for a folder, a folder for a file."""
+DISK += (errno.EPERM, errno.EBUSY, errno.EIO, errno.ENAMETOOLONG)
+"""Numbers of errors of a disk: full, beyond a limit, read-only, forbidden, a file for a folder, busy, broken, …."""
 
 
 @contextmanager
@@ -20,7 +21,8 @@ def whole_or_none(path: Union[str, Path]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        Path(path).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(path).unlink()
         raise
 
 
@@ -32,8 +34,10 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     to finish wins. What killed processes have left of this file is removed. The folder is made. Raises OSError, with
     the path as its ``filename``, if the file cannot be written.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():  # such as /dev/null
+        raise FileExistsError(errno.EEXIST, 'not a file', str(path))
     for left in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
         with suppress(OSError), left.open('rb') as file:  # a living writer has locked it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -68,7 +68,7 @@ def of_some(product: Callable[..., Tensor], drop_rate: float, q: Tensor, k: Tens
     """A product of random images of a batch, enlarged by as much as they are fewer; zero for the others."""
     kept = torch.randperm(len(q), device=q.device)[: max(1, round(len(q) * (1 - drop_rate)))]
     out = product(*(each[kept] for each in (q, k, v, *more))) * (len(q) / len(kept))
-    return torch.zeros_like(v).index_copy(0, kept, out)
+    return out.new_zeros(len(q), *out.shape[1:]).index_copy(0, kept, out)
 
 
 class Scaled(nn.Module):

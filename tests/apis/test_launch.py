@@ -16,6 +16,7 @@ from mmsoft.apis.launch import check_classes, check_evaluators, check_objects, c
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
+ROOT = Path(__file__).parents[2]
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 NO_HEADS = torch.nn.Identity()
 
@@ -40,6 +41,18 @@ def test_evaluation_compares_with_the_annotations_of_its_data(tmp_path, monkeypa
     )
     cfg.val_evaluator.ann_file = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
     check_evaluators(cfg, 'train', 'val')
+
+
+@pytest.mark.parametrize(
+    'name', ['mask2former_panoptic_soft_small_50e', 'mask2former_panoptic_sima_xcit_small_12_p16_50e']
+)
+def test_panoptic_data_are_scored_by_two_files(name):
+    """mmdet's evaluators of panoptic and of instance segmentation."""
+    cfg = load_config(f'{ROOT}/configs/{name}.py')
+    check_evaluators(cfg, 'train', 'val', 'test')
+    for evaluator in cfg.val_evaluator:
+        evaluator.ann_file = 'x.json'
+    assert 'val_evaluator.ann_file is x.json' in sentence(check_evaluators, cfg, 'val')
 
 
 def test_a_missing_file_is_one_sentence():
@@ -187,6 +200,15 @@ def test_heads_have_the_classes_of_the_data(name, scope, count, fits, wrapped):
         check_classes(*arguments)
     else:
         assert f'model.{name} has num_classes={count}' in sentence(check_classes, *arguments)
+
+
+@pytest.mark.parametrize('count, fits', [(1, True), (3, True), (2, False)])
+def test_heads_of_panoptic_data_may_know_things_alone(count, fits):
+    dataset = SimpleNamespace(metainfo=dict(classes=('star', 'sky', 'sea'), thing_classes=('star',)))
+    if fits:
+        check_classes(dataset, head('bbox_head', count), True)
+    else:
+        sentence(check_classes, dataset, head('bbox_head', count), True)
 
 
 def test_a_runner_is_built_of_what_fits(tmp_path):

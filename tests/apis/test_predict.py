@@ -218,6 +218,24 @@ def test_an_error_in_the_program_is_raised(trained, pictures, tmp_path, monkeypa
     assert len(files(tmp_path / 'out/preds')) == 2
 
 
+def test_grey_images_are_drawn_in_colour(trained, tmp_path):
+    """OpenCV writes no colours to .pgm."""
+    (tmp_path / 'in').mkdir()
+    for name in ('a.pgm', 'a.png'):
+        cv2.imwrite(str(tmp_path / 'in' / name), np.full((64, 64), 99, np.uint8))
+    for name in TINY:
+        assert not predict(*trained(name), str(tmp_path / 'in'), str(tmp_path / name), 'cpu')
+        assert files(tmp_path / name) == ['vis/a.pgm.png', 'vis/a.png']
+
+
+def test_a_config_that_cannot_be_built_is_one_sentence(trained, pictures, tmp_path):
+    config, checkpoint = trained('mask_rcnn_soft_tiny_1x')
+    wrong = tmp_path / 'wrong.py'
+    wrong.write_text(f"_base_ = '{config}'\nmodel = dict(neck=dict(num_out=5))")
+    with pytest.raises(UsageError, match=r'wrong.py cannot be run \(TypeError: .*num_out'):
+        predict(str(wrong), checkpoint, str(pictures), str(tmp_path / 'out'), 'cpu')
+
+
 def test_narrow_images_are_skipped(trained, tmp_path):
     cv2.imwrite(str(tmp_path / 'narrow.png'), np.zeros((1, 1500, 3), np.uint8))
     for name in TINY:

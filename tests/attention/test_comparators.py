@@ -13,6 +13,7 @@ from mmsoft.attention import (
     Site,
     SoftmaxAttention,
 )
+from mmsoft.attention.cosformer import _waves
 from mmsoft.attention.nystromformer import pseudoinverse
 from mmsoft.attention.performer import orthogonal_gaussian
 from mmsoft.backbones import SOFT
@@ -90,6 +91,12 @@ def test_cosformer_is_a_mean_weighted_by_positions(reweight):
     assert_close(attn(x, HW), attn.proj((weights @ v).transpose(1, 2).flatten(2)))
     nn.init.zeros_(attn.qkv.weight[64:])
     assert_close(attn(x, HW), attn.proj(attn.qkv.bias[64:]).expand_as(x))
+
+
+def test_cosformer_keeps_its_positions_in_half_precision():
+    """bfloat16 counts to 256 alone."""
+    like = torch.empty(0)
+    assert torch.equal(_waves((1, 600), 1, like.bfloat16()), _waves((1, 600), 1, like).bfloat16())
 
 
 @pytest.mark.parametrize(

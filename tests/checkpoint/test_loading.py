@@ -140,6 +140,26 @@ def test_position_embeddings_are_resized(tmp_path, network, size, mode):
         torch.testing.assert_close(tensor, resize_pos_embed(theirs, (before, before), (after, after), mode))
 
 
+@pytest.mark.parametrize('network, size, mode', [(SOFT, dict(arch='tiny'), 'bilinear'), (SimADeiT, {}, 'bicubic')])
+def test_position_embeddings_of_a_whole_model_are_resized(tmp_path, network, size, mode):
+    """mmengine would warn and leave them random; whatever has another number of channels, too."""
+    model, other = (torch.nn.ModuleDict(dict(backbone=network(**size, img_size=side))) for side in (224, 256))
+    path = saved(tmp_path / 'x.pth', model.state_dict())
+    check_model(other, path)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert str(other.load_state_dict(model.state_dict())) == '<All keys matched successfully>'
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    for name, theirs in before.items():
+        if name.endswith('pos_embed'):
+            ours = other.state_dict()[name]
+            sides = [(int(t.size(1) ** 0.5),) * 2 for t in (theirs, ours)]
+            assert sides[0] < sides[1]
+            torch.testing.assert_close(ours, resize_pos_embed(theirs, *sides, mode))
+            changed = saved(tmp_path / 'y.pth', {**before, name: theirs[..., 1:]})
+            with pytest.raises(CheckpointError, match=f'1 of the .* tensors .* {name} first'):
+                check_model(other, changed)
+
+
 def test_small_as_the_authors_code_builds_it(tmp_path):
     arch = dict(embed_dims=[64, 128, 320, 512], num_heads=[2, 4, 10, 16], depths=[1, 3, 20, 4])
     published = weights_of(SOFT(arch))

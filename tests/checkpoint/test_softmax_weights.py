@@ -188,3 +188,10 @@ def test_notes_that_lie_do_no_harm(tmp_path, lie):
     state._metadata = lie
     torch.save(dict(state_dict=state), tmp_path / 'x.pth')
     load_pretrained(model.backbone, str(tmp_path / 'x.pth'))
+
+
+def test_weights_of_another_norm_are_told():
+    """Names and shapes are the same."""
+    ablation, published = (SimADeiT('small', attention=dict(type='SimAAttention', p=p)) for p in (2, 1))
+    with pytest.warns(UserWarning, match=r'trained with SimAAttention\(p=2\) are loaded into SimAAttention: '):
+        published.load_state_dict(ablation.state_dict())

@@ -113,9 +113,10 @@ def test_length_can_be_chosen(load, root, name, kind, length, iters):
     assert cfg.param_scheduler[-1].end == iters
 
 
-def test_averages_of_weights_follow_a_short_training(load, root):
+@pytest.mark.parametrize('options', [dict(momentum=1e-4), {}])
+def test_averages_of_weights_follow_a_short_training(load, root, options):
     cfg = load('soft_small_in1k')
-    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type='EMAHook', momentum=1e-4)]
+    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type='EMAHook', **options)]
     cfg = retarget(cfg, 2, root)
     iters = 2 * 128 / cfg.train_dataloader.batch_size
     assert (1 - cfg.custom_hooks[-1].momentum) ** iters < 1e-3, 'the random start is still in the average'

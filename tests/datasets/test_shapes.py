@@ -1,5 +1,6 @@
 """The generated data set: what is on disk, read back by others, and what becomes of it."""
 
+import errno
 import json
 import multiprocessing
 import shutil
@@ -216,7 +217,7 @@ class TestUpkeep:
         ensure_shapes(small, **SMALL)
         assert state(small) == before
 
-    @pytest.mark.parametrize('content', ['', '{"version": 4, "parameters": {"train": 6}, "files": {}}'])
+    @pytest.mark.parametrize('content', ['', '[1]', '{"version": 4, "parameters": {"train": 6}, "files": {}}'])
     def test_another_version_is_replaced(self, small, content):
         before = {path: content for path, (content, _) in state(small).items()}
         (small / 'shapes.json').write_text(content)
@@ -242,6 +243,20 @@ class TestUpkeep:
         assert not root.exists() and not list(tmp_path.glob('.*.new'))
         ensure_shapes(root, **SMALL)
         assert {path.relative_to(root) for path in state(root)} == {path.relative_to(small) for path in state(small)}
+
+    def test_a_folder_that_cannot_be_replaced_stays(self, small, monkeypatch):
+        """Such as a mount point."""
+        before, replace = state(small), Path.replace
+
+        def busy(path, target):
+            if path == small:
+                raise OSError(errno.EBUSY, 'Device or resource busy', str(path))
+            return replace(path, target)
+
+        monkeypatch.setattr(Path, 'replace', busy)
+        with pytest.raises(OSError, match='busy'):
+            ensure_shapes(small, **dict(SMALL, train=7))
+        assert state(small) == before and not list(small.parent.glob('.*.new'))
 
     def test_what_a_killed_process_left_is_no_obstacle(self, tmp_path):
         (tmp_path / '.shapes.new/images').mkdir(parents=True)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import toy
 from mmengine.fileio import get_file_backend
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import Runner
@@ -85,10 +86,18 @@ class TestLatest:
         assert latest_checkpoint(tmp_path / 'run') == str(out / 'epoch_1.pth')
 
     def test_the_kind_that_was_written_last(self, tmp_path):
-        for name in ('iter_100.pth', 'epoch_2.pth', 'epoch_1.pth'):
+        for name in ('iter_100.pth', 'epoch_1.pth', 'epoch_2.pth'):
             save(tmp_path / name)
         (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
         assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')
+
+    @pytest.mark.parametrize('named, newest', [('epoch_3.pth', 'epoch_4.pth'), ('epoch_9.pth', 'epoch_12.pth')])
+    def test_not_of_an_earlier_training(self, tmp_path, named, newest):
+        """In the same folder: older than the one that last_checkpoint names, unless that one is gone."""
+        for second, name in enumerate(('epoch_12.pth', 'epoch_3.pth', 'epoch_4.pth')):
+            os.utime(save(tmp_path / name), (second, second))
+        (tmp_path / 'last_checkpoint').write_text(str(tmp_path / named))
+        assert latest_checkpoint(tmp_path) == str(tmp_path / newest)
 
 
 class TestHook:
@@ -108,9 +117,8 @@ class TestHook:
     @pytest.mark.parametrize('save_best', ['coco/bbox_mAp', ['coco/bbox_mAP', 'coco/bbox_map']])
     def test_the_best_by_no_score(self, save_best):
         runner = SimpleNamespace(hooks=[Hook(), CheckpointHook(save_best=save_best)])
-        with pytest.raises(
-            UsageError, match='save_best=coco/bbox_m(Ap|ap) is none of coco/bbox_mAP, coco/bbox_mAP_50; '
-        ):
+        message = 'There is no score coco/bbox_m(Ap|ap) for save_best: the scores are coco/bbox_mAP, coco/bbox_mAP_50; '
+        with pytest.raises(UsageError, match=message):
             WholeCheckpointsHook().after_val_epoch(runner, {'coco/bbox_mAP': 0.1, 'coco/bbox_mAP_50': 0.2})
 
     @pytest.mark.parametrize('save_best', [None, 'auto', 'coco/bbox_mAP'])
@@ -177,6 +185,15 @@ class TestTraining:
         resumed.train()
         assert resumed.iter == 6 and resumed.message_hub.get_info('best') == 0.5
         assert len(resumed.message_hub.get_scalar('train/loss').data[0]) == 2, 'the history begins anew'
+
+    def test_settings_of_the_data_are_read_whatever_they_are(self, tmp_path, monkeypatch):
+        """Checkpoints keep them; objects that could run code would not be read."""
+        monkeypatch.setattr(
+            toy.ToyData, 'metainfo', dict(classes=('a',), things={'a'}, root=Path('x'), size=np.int64(3))
+        )
+        Runner.from_cfg(config(tmp_path)).train()
+        saved = torch.load(tmp_path / 'epoch_2.pth', weights_only=True)['meta']
+        assert saved['dataset_meta'] == dict(classes=('a',), things=['a'], root='x', size=3) and saved['epoch'] == 2
 
 
 class BestHook(Hook):

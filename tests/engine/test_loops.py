@@ -140,6 +140,15 @@ def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
     assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number',)
 
 
+def test_a_loader_of_ones_own_has_mmengine_s_loop(tmp_path):
+    loader = DataLoader(
+        toy.ToyData(), batch_size=2, collate_fn=lambda samples: {'inputs': [one['inputs'] for one in samples]}
+    )
+    runner = loops.Runner(**toy.config(tmp_path, train_dataloader=loader))
+    runner.train()
+    assert runner.iter == 4 and runner.train_dataloader is loader
+
+
 @pytest.mark.parametrize('kind, length', [('Epoch', dict(max_epochs=2)), ('Iter', dict(max_iters=4))])
 def test_a_loop_by_its_name(tmp_path, monkeypatch, kind, length):
     """With mmengine's own runner; and workers start once."""

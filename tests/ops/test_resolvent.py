@@ -89,6 +89,18 @@ def test_inverse_of_positive_matrices(m):
     torch.testing.assert_close(invert_(matrix.clone()) @ matrix, torch.eye(m).double().expand(2, m, m))
 
 
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_any_number_of_steps(dtype):
+    """Beyond some, no digit changes; 2 to the power of their number is no number of the dtype any more."""
+    tokens = torch.randn(1, 130, 64, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    matrix = (-0.05 * (tokens.unsqueeze(2) - tokens.unsqueeze(1)).square().sum(-1)).exp()
+    alpha = soft_alpha(matrix[:, None])[:, 0]
+    for steps in (60, 10**6):
+        torch.testing.assert_close(
+            inverse_product(matrix, matrix, alpha, steps), torch.eye(130, dtype=dtype)[None], rtol=0, atol=1e-3
+        )
+
+
 @pytest.mark.parametrize('m', [1, 40, 300])
 def test_nan_stays_in_its_image(m, method):
     matrix, y, alpha = torch.eye(m).repeat(2, 1, 1, 1), torch.ones(2, 1, m, 4), torch.ones(2, 1, 1, 1)

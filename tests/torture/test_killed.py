@@ -317,7 +317,7 @@ def test_predicting(trial, folder, tmp_path):
     if code is None:
         os.kill(prediction.process.pid, number)
         code = prediction.finish(400)
-    drawn = {path.name for path in (tmp_path / 'out/vis').iterdir()}
+    drawn = {path.stem for path in (tmp_path / 'out/vis').iterdir()}
     saved = {path.stem for path in (tmp_path / 'out/preds').glob('*.json')}
     trial.note(signal=signal.Signals(number).name, delay=round(delay, 2), code=code, drawn=len(drawn))
     assert code in (0, 130) and 'Traceback' not in (tmp_path / 'err.txt').read_text()

@@ -31,6 +31,17 @@ def test_permissions_are_those_of_other_files(tmp_path):
     assert stat.S_IMODE((tmp_path / 'file').stat().st_mode) == 0o640
 
 
+def test_a_link_stays_one_and_what_is_no_file_is_left_alone(tmp_path):
+    (tmp_path / 'link').symlink_to('deep/file')
+    with atomic_write(tmp_path / 'link') as file:
+        file.write(b'new')
+    assert (tmp_path / 'link').is_symlink() and (tmp_path / 'deep/file').read_bytes() == b'new'
+    os.mkfifo(tmp_path / 'pipe')
+    with pytest.raises(FileExistsError) as info, atomic_write(tmp_path / 'pipe'):
+        pass
+    assert info.value.filename == str(tmp_path / 'pipe') and sorted(os.listdir(tmp_path)) == ['deep', 'link', 'pipe']
+
+
 def test_what_a_killed_process_left_is_replaced(tmp_path):
     (tmp_path / '.file.0123abcd.partial').write_bytes(b'much longer than what is written now')
     with atomic_write(tmp_path / 'file') as file:

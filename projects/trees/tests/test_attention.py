@@ -87,3 +87,10 @@ def test_simas_mask_is_that_of_the_images_that_attend():
     attends = found.flatten(1).any(1)
     assert attends.sum() == 3
     torch.testing.assert_close(found[attends], 2 * attended[attends])
+
+
+def test_fewer_keys_than_queries():
+    """As in CvT, whose keys and values are projected with a stride."""
+    plain, stochastic, _ = pair(drop_rate=0.0, kinds=SIMA)
+    q, k, v = torch.randn(4, 2, 64, 8), torch.randn(4, 2, 16, 8), torch.randn(4, 2, 16, 8)
+    torch.testing.assert_close(stochastic.train().product(q, k, v), plain.product(q, k, v))
