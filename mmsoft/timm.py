@@ -32,8 +32,7 @@ class TimmModel(nn.Module):
         backbone (type): Class of the backbone.
         num_classes (int): Classes; 0 for pooled features.
         in_chans (int): Channels of the image.
-        global_pool (str): ``'token'`` classifies the class token, ``'avg'`` the mean of all others, ``''`` pools
-            nothing.
+        global_pool (str): Whether class token (``'token'``), mean of others (``'avg'``) or all (``''``) go to the head.
         **kwargs: Those of the backbone.
 
     Attributes:

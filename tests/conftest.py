@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ with warnings.catch_warnings(record=True):  # torch has one here that passes pyt
     import mmengine.optim  # noqa: F401
     from mmengine.config import config as mmengine_config
     from mmengine.config import utils as mmengine_config_utils
+    from mmengine.dataset import base_dataset
 
 
 # Of each training and each parsed config: the layout of a text that nobody reads takes half a second, and so does it to
@@ -25,6 +27,7 @@ with warnings.catch_warnings(record=True):  # torch has one here that passes pyt
 mmengine_config.FormatCode = lambda text, **_: (text, True)
 mmengine_config_utils.load = functools.cache(mmengine_config_utils.load)
 mmengine_config.is_installed = functools.cache(mmengine_config.is_installed)
+base_dataset.gc = SimpleNamespace(collect=int)  # half a second for each data set, among so many modules
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

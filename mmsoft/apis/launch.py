@@ -87,7 +87,7 @@ def test(
     demo_data: bool = False,
     without_attention: Optional[list[int]] = None,
 ) -> dict[str, float]:
-    """Evaluates a model.
+    """Evaluates a model; returns scores by their names.
 
     Args:
         config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
@@ -98,9 +98,6 @@ def test(
         tta: Whether to merge predictions over several versions of each image.
         without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
             control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
-
-    Returns:
-        Scores by their names.
 
     Raises:
         UsageError: If files are missing, or if the config does not fit its data or checkpoint or cannot be built.
@@ -194,17 +191,19 @@ def save_predictions(cfg: Config, out: str) -> None:
 
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
-    """Raises UsageError if no evaluator reads the data set's annotations, or they lack what is scored by."""
+    """Raises UsageError if an evaluator's annotation file is not that of the data set, or lacks what is scored by."""
     for name in loops:
         sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
         own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
         parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
-        if own and parts and {Path(one['ann_file']).resolve() for one in parts}.isdisjoint(map(Path.resolve, own)):
-            reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
-            raise UsageError(f'{name}_evaluator.ann_file is {parts[0]["ann_file"]}, and {reads}: set both to one file.')
-        scored = [Path(part['ann_file']) for part in parts if type_name(part) == 'CocoMetric']
-        for file in filter(Path.is_file, scored):
-            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ())):
+        kinds = [type_name(part) for part in parts]
+        for file, kind in zip([Path(part['ann_file']) for part in parts], kinds):
+            of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in kinds  # in a file of their own
+            if own and not of_things and file.resolve() not in map(Path.resolve, own):
+                reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
+                raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
+            is_scored = kind == 'CocoMetric' and file.is_file()
+            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ()) if is_scored else ()):
                 if not {'area', 'iscrowd'} <= set(one):
                     raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
 
@@ -245,9 +244,8 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
         names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]
         ours = f'the classes of the data set in the config are {named}: set metainfo.classes to names in the file'
         raise UsageError(f'{dataset.ann_file} has the categories {", ".join(names)}, and {ours}.')
-    things = len(metainfo.get('thing_classes') or classes)  # of panoptic data, all that some heads detect
+    wanted = len(metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
     for name, module in model.named_modules() if classes else ():
-        is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', things)
-        fits = count in (len(classes), things) or not isinstance(count, int) or (count > len(classes) and not exact)
-        if is_head and not fits:
-            raise UsageError(f'model.{name} has num_classes={count}; set {len(classes)}, as the data set ({named}).')
+        is_head, count = name.rstrip('.0123456789').split('.')[-1] in HEADS, getattr(module, 'num_classes', None)
+        if is_head and isinstance(count, int) and (count < wanted or (exact and count > wanted)):
+            raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')

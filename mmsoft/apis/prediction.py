@@ -38,8 +38,6 @@ def predict(
 ) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
-    Images are predicted one after the other; for batches of small images, there are the libraries' inferencers.
-
     Args:
         config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
         source (str): An image, or a folder of images.
@@ -94,15 +92,14 @@ def find_images(source: str) -> dict[Path, Path]:
     Broken links and all else called like an image are for :func:`read_image` to refuse. UsageError if there is nothing.
     """
     root = Path(source)
-    if root.is_file():  # drawings cannot be saved in every format
-        return {root: Path(root.name) if root.suffix.lower() in SUFFIXES else Path(f'{root.stem}.png')}
-    if not root.is_dir():
+    if not root.exists():
         raise UsageError(f'There is no image or folder {source}.')
     images = sorted(path for path in root.rglob('*') if path.suffix.lower() in SUFFIXES and not path.is_dir())
-    if not images:
+    if not images and root.is_dir():
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
-    names = {path: path.relative_to(root) for path in images}  # OpenCV writes no colours to .pgm
-    return {path: Path(f'{name}.png') if name.suffix.lower() == '.pgm' else name for path, name in names.items()}
+    names = {path: path.relative_to(root) for path in images} or {root: Path(root.name)}
+    as_png, drawn = result_names(names.values(), '.png'), set(SUFFIXES) - {'.pgm'}  # which takes no colours
+    return {path: name if name.suffix.lower() in drawn else as_png[name] for path, name in names.items()}
 
 
 def read_image(path: Path) -> np.ndarray:

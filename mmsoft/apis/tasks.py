@@ -157,7 +157,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
-    with explained(str(cfg.filename)):
+    with explained(str(cfg.filename or 'The config')):
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
         check_model(task.inferencer.model, checkpoint)
     return task

@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Any, Optional, Union
 
 import torch
+from mmengine.logging import print_log
 from mmengine.model import BaseModule, ModuleList
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
@@ -176,7 +177,9 @@ class BaseBackbone(BaseModule):
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
         for name, own in self.state_dict().items():  # which were made for images of another size
             if name.endswith('pos_embed') and prefix + name in state_dict:
-                state_dict[prefix + name], _ = fit_position(state_dict[prefix + name], own, self.published)
+                state_dict[prefix + name], grids = fit_position(state_dict[prefix + name], own, self.published)
+                if grids:
+                    print_log(f'{prefix}{name} is resized: {grids}.', 'current')
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

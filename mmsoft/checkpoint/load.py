@@ -85,15 +85,12 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 
 
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
-    """Writes the weights of a checkpoint, head included, under our names, bit by bit.
+    """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a sentence about it.
 
     Args:
         source (str or Path): A published checkpoint, one of ours or one of mmengine's.
         target (str or Path): File to write; ``.safetensors`` chooses that format, any other name ``torch.save``.
         force (bool): Replace ``target`` if it exists.
-
-    Returns:
-        str: A sentence about what was written.
 
     Raises:
         CheckpointError: If ``source`` cannot be used, or ``target`` must not be replaced.

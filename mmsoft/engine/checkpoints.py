@@ -1,6 +1,7 @@
 """Checkpoints that are whole files of finite weights or none, and the newest of them."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -10,15 +11,14 @@ from mmengine.dist import all_reduce
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import Runner
-from mmengine.utils import apply_to
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmsoft.registry import HOOKS
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
-PLAIN = (str, bytes, int, float, bool, type(None), Tensor, np.ndarray)  # what torch.load(weights_only=True) reads
+PLAIN = (str, bytes, int, float, bool, type(None), Tensor, nn.Parameter, torch.device, torch.dtype)
 REMEDY = 'continue from the last checkpoint with a lower learning rate, with clip_grad or without --amp'
 
 
@@ -50,8 +50,8 @@ class WholeFiles(LocalBackend):
 def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     """The checkpoint of a training with the highest number in its name; None if there is none.
 
-    ``last_checkpoint``, which is written later, tells the prefix of the name, CheckpointHook's ``out_dir``, and which
-    checkpoints are of an earlier training: older ones than the one that it names.
+    ``last_checkpoint``, which is written later, tells the prefix of the name and CheckpointHook's ``out_dir``; files
+    older than the one that it names are of an earlier training.
     """
     record = Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '-')
@@ -65,8 +65,15 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     return None
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else list(value) if isinstance(value, set) else str(value)
+def plain(value: Any) -> Any:
+    """The same of what ``torch.load(weights_only=True)`` reads, with strings for whatever else there is."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return (tuple if isinstance(value, tuple) else list)(map(plain, value))
+    return value if type(value) in PLAIN else str(value)
 
 
 @HOOKS.register_module()
@@ -87,11 +94,10 @@ class WholeCheckpointsHook(Hook):
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Leaves out logged values and makes texts of other objects, for ``torch.load(weights_only=True)``."""
+        """Leaves out logged values, and what ``torch.load(weights_only=True)`` would not read."""
         hub = checkpoint['message_hub']
-        hub['log_scalars'] = {}
-        for part, key in ((hub, 'runtime_info'), (checkpoint, 'meta')):
-            part[key] = apply_to(part[key], lambda one: type(one) not in PLAIN, _plain)
+        hub.update(log_scalars={}, runtime_info=plain(hub['runtime_info']))
+        checkpoint['meta'] = plain(checkpoint['meta'])
 
     def after_val_epoch(self, runner: Runner, metrics: Optional[dict[str, float]] = None) -> None:
         """UsageError if ``save_best`` is none of the scores, for which ``CheckpointHook`` has a KeyError."""

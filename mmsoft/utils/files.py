@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Union
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
-DISK += (errno.EPERM, errno.EBUSY, errno.EIO, errno.ENAMETOOLONG)
-"""Numbers of errors of a disk: full, beyond a limit, read-only, forbidden, a file for a folder, busy, broken, …."""
+_FULL, _FORBIDDEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY)
+DISK = (*_FULL, *_FORBIDDEN, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
+"""Numbers of errors of a disk: full, forbidden, a file for a folder, a folder for a file, a wrong name, broken."""
 
 
 @contextmanager
@@ -34,10 +34,10 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     to finish wins. What killed processes have left of this file is removed. The folder is made. Raises OSError, with
     the path as its ``filename``, if the file cannot be written.
     """
-    path = Path(path).resolve()  # a link stays one
+    given, path = str(path), Path(os.path.realpath(path))  # a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():  # such as /dev/null
-        raise FileExistsError(errno.EEXIST, 'not a file', str(path))
+        raise FileExistsError(errno.EEXIST, 'not a file', given)
     for left in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
         with suppress(OSError), left.open('rb') as file:  # a living writer has locked it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,5 +54,5 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
             os.replace(partial, path)
     except OSError as error:
-        error.filename = str(path)
+        error.filename = given
         raise

@@ -218,14 +218,22 @@ def test_an_error_in_the_program_is_raised(trained, pictures, tmp_path, monkeypa
     assert len(files(tmp_path / 'out/preds')) == 2
 
 
-def test_grey_images_are_drawn_in_colour(trained, tmp_path):
+@pytest.mark.parametrize('other, drawn', [('b.png', 'a.png'), ('a.png', 'a.pgm.png')])
+def test_grey_images_are_drawn_in_colour(trained, tmp_path, other, drawn):
     """OpenCV writes no colours to .pgm."""
     (tmp_path / 'in').mkdir()
-    for name in ('a.pgm', 'a.png'):
+    for name in ('a.pgm', other):
         cv2.imwrite(str(tmp_path / 'in' / name), np.full((64, 64), 99, np.uint8))
     for name in TINY:
-        assert not predict(*trained(name), str(tmp_path / 'in'), str(tmp_path / name), 'cpu')
-        assert files(tmp_path / name) == ['vis/a.pgm.png', 'vis/a.png']
+        out = tmp_path / name
+        assert not predict(*trained(name), str(tmp_path / 'in'), str(out), 'cpu', score_thr=0.0, save_pred=True)
+        preds = [Path(path).with_suffix('').name for path in files(out / 'preds')]
+        assert files(out / 'vis') == sorted([drawn, other])
+        assert sorted(preds) == sorted(Path(path).stem for path in files(out / 'vis'))
+        colours = np.ptp(cv2.imread(str(out / 'vis' / drawn)).astype(int), axis=-1)
+        assert colours.any() or 'in1k' in name  # classes are written in white
+        assert not predict(*trained(name), str(tmp_path / 'in/a.pgm'), str(tmp_path / f'{name}_alone'), 'cpu')
+        assert files(tmp_path / f'{name}_alone') == ['vis/a.png']
 
 
 def test_a_config_that_cannot_be_built_is_one_sentence(trained, pictures, tmp_path):

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local, load_state_dict
 from published import published_state_dict, to_published, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
@@ -147,7 +147,10 @@ def test_position_embeddings_of_a_whole_model_are_resized(tmp_path, network, siz
     path = saved(tmp_path / 'x.pth', model.state_dict())
     check_model(other, path)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    wrapped = torch.nn.ModuleDict(dict(backbone=network(**size, img_size=256)))
+    load_state_dict(wrapped, model.state_dict(), strict=True)  # mmengine's
     assert str(other.load_state_dict(model.state_dict())) == '<All keys matched successfully>'
+    assert all(torch.equal(tensor, wrapped.state_dict()[name]) for name, tensor in other.state_dict().items())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     for name, theirs in before.items():
         if name.endswith('pos_embed'):

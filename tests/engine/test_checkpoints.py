@@ -1,6 +1,7 @@
 """Checkpoints are whole or not there, and the newest one is found."""
 
 import os
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import toy
+from mmengine.config import ConfigDict
 from mmengine.fileio import get_file_backend
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import Runner
@@ -188,12 +190,16 @@ class TestTraining:
 
     def test_settings_of_the_data_are_read_whatever_they_are(self, tmp_path, monkeypatch):
         """Checkpoints keep them; objects that could run code would not be read."""
-        monkeypatch.setattr(
-            toy.ToyData, 'metainfo', dict(classes=('a',), things={'a'}, root=Path('x'), size=np.int64(3))
+        nested = ConfigDict(
+            paths={Path('x')}, sizes=np.arange(2), name=np.str_('a'), kind=torch.float16, seen=defaultdict(int)
         )
+        settings = dict(classes=('a',), things=frozenset('a'), root=Path('x'), size=np.int64(3), nested=nested)
+        monkeypatch.setattr(toy.ToyData, 'metainfo', settings)
         Runner.from_cfg(config(tmp_path)).train()
         saved = torch.load(tmp_path / 'epoch_2.pth', weights_only=True)['meta']
-        assert saved['dataset_meta'] == dict(classes=('a',), things=['a'], root='x', size=3) and saved['epoch'] == 2
+        nested = dict(paths=['x'], sizes=[0, 1], name='a', kind=torch.float16, seen={})
+        assert saved['dataset_meta'] == dict(classes=('a',), things=['a'], root='x', size=3, nested=nested)
+        assert saved['epoch'] == 2
 
 
 class BestHook(Hook):
