@@ -24,7 +24,7 @@ FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')  # for some other
 
 
 class BrokenImage(Exception):
-    """A file that cannot be read as a whole image; the message says why."""
+    """A file that cannot be read as a whole image, and why."""
 
 
 def predict(
@@ -92,12 +92,13 @@ def find_images(source: str) -> dict[Path, Path]:
     Broken links and all else called like an image are for :func:`read_image` to refuse. UsageError if there is nothing.
     """
     root = Path(source)
-    if not root.exists():
+    if not root.is_dir() and not root.is_file():
         raise UsageError(f'There is no image or folder {source}.')
-    images = sorted(path for path in root.rglob('*') if path.suffix.lower() in SUFFIXES and not path.is_dir())
-    if not images and root.is_dir():
+    base, found = (root, sorted(root.rglob('*'))) if root.is_dir() else (root.parent, [root])
+    images = [path for path in found if path == root or (path.suffix.lower() in SUFFIXES and not path.is_dir())]
+    if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
-    names = {path: path.relative_to(root) for path in images} or {root: Path(root.name)}
+    names = {path: path.relative_to(base) for path in images}
     as_png, drawn = result_names(names.values(), '.png'), set(SUFFIXES) - {'.pgm'}  # which takes no colours
     return {path: name if name.suffix.lower() in drawn else as_png[name] for path, name in names.items()}
 

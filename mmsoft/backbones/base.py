@@ -175,7 +175,7 @@ class BaseBackbone(BaseModule):
         convert_classifier_checkpoint(self, state_dict)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
-        for name, own in self.state_dict().items():  # which were made for images of another size
+        for name, own in self.named_parameters():  # which were made for images of another size
             if name.endswith('pos_embed') and prefix + name in state_dict:
                 state_dict[prefix + name], grids = fit_position(state_dict[prefix + name], own, self.published)
                 if grids:

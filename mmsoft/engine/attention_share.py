@@ -59,7 +59,6 @@ class AttentionShareHook(Hook):
             self._warned = True
             runner.logger.warning(
                 f'Attention contributes less than 1% in stage {", ".join(map(str, closed))} (from 0): the network does '
-                'without it. From scratch, SOFT-Norm learns to attend with initial_gamma=0.3, an option of '
-                'SOFTAttention; on larger images than in pretraining, SimA keeps its scale with reference_tokens, an '
-                'option of SimAAttention.'
+                "without it. From scratch, SOFT-Norm learns to attend with SOFTAttention's initial_gamma=0.3; on "
+                "larger images than in pretraining, SimA keeps its scale with SimAAttention's reference_tokens."
             )
