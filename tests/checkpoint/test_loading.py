@@ -140,7 +140,13 @@ def test_position_embeddings_are_resized(tmp_path, network, size, mode):
         torch.testing.assert_close(tensor, resize_pos_embed(theirs, (before, before), (after, after), mode))
 
 
-@pytest.mark.parametrize('network, size, mode', [(SOFT, dict(arch='tiny'), 'bilinear'), (SimADeiT, {}, 'bicubic')])
+@pytest.mark.parametrize(
+    'network, size, mode',
+    [
+        (SOFT, dict(arch=FOUR_STAGES), 'bilinear'),
+        (SimADeiT, dict(arch=dict(embed_dims=32, num_heads=2, depth=2), out_indices=(1,)), 'bicubic'),
+    ],
+)
 def test_position_embeddings_of_a_whole_model_are_resized(tmp_path, network, size, mode):
     """mmengine would warn and leave them random; whatever has another number of channels, too."""
     model, other = (torch.nn.ModuleDict(dict(backbone=network(**size, img_size=side))) for side in (224, 256))
