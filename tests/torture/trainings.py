@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from mmengine.logging import MessageHub, MMLogger
+from mmengine.registry import DefaultScope
 from mmengine.visualization import Visualizer
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def project(folder, shapes):
 
 def forget_runs():
     """mmengine keeps a process's first visualizer, with its folder, and tells runs apart by config and second."""
-    for kind in (Visualizer, *Visualizer.__subclasses__(), MessageHub, MMLogger):
+    for kind in (Visualizer, *Visualizer.__subclasses__(), MessageHub, MMLogger, DefaultScope):
         kind._instance_dict.clear()
 
 
