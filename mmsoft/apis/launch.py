@@ -196,13 +196,13 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
         sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
         own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
         parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
-        kinds = [type_name(part) for part in parts]
-        for file, kind in zip([Path(part['ann_file']) for part in parts], kinds):
-            of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in kinds  # in a file of their own
-            if own and not of_things and file.resolve() not in map(Path.resolve, own):
+        panoptic = 'CocoPanopticMetric' in map(type_name, parts)  # beside which CocoMetric has things in another file
+        for part in parts:
+            file, is_coco = Path(part['ann_file']), type_name(part) == 'CocoMetric'
+            if own and not (is_coco and panoptic) and file.resolve() not in map(Path.resolve, own):
                 reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
                 raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
-            is_scored = kind == 'CocoMetric' and file.is_file()
+            is_scored = is_coco and file.is_file()
             for number, one in enumerate(json.loads(file.read_text()).get('annotations', ()) if is_scored else ()):
                 if not {'area', 'iscrowd'} <= set(one):
                     raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')

@@ -175,8 +175,8 @@ class BaseBackbone(BaseModule):
         convert_classifier_checkpoint(self, state_dict)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
-        for name, own in self.named_parameters():  # which were made for images of another size
-            if name.endswith('pos_embed') and prefix + name in state_dict:
+        for name, own in self.named_parameters():
+            if name.endswith('pos_embed') and prefix + name in state_dict:  # may be of another image size
                 state_dict[prefix + name], grids = fit_position(state_dict[prefix + name], own, self.published)
                 if grids:
                     print_log(f'{prefix}{name} is resized: {grids}.', 'current')

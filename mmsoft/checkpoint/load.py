@@ -78,10 +78,10 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
         return  # a part of the classifier
     named = {name[len(BACKBONE) :]: tensor for name, tensor in whole.items() if name.startswith(BACKBONE)}
     translated = not set(whole) <= set(state_dict)
-    fit(backbone, named, entry or 'the checkpoint', family, log=translated)  # says what is wrong, if anything
+    fitting = fit(backbone, named, entry or 'the checkpoint', family, log=translated)
     if translated:
         state_dict.clear()
-        state_dict.update(whole)
+        state_dict.update({**whole, **{BACKBONE + name: tensor for name, tensor in fitting.items()}})
 
 
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
