@@ -1,18 +1,15 @@
 """Predicts what is in images, and draws it: boxes, masks, semantic segmentation or classes."""
 
-import argparse
 import signal
 import sys
 
 from mmsoft.apis import predict
-from mmsoft.apis.cli import command_line
+from mmsoft.apis.cli import command_line, config_parser
 
 
 def main() -> bool:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = config_parser(__doc__)
     add = parser.add_argument
-    add('config', help='config file')
-    add('checkpoint', help='weights of the model')
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for the results, new or empty')
     add('--device', help='cpu, cuda:0, … (default: the best there is)')

@@ -7,9 +7,9 @@ from mmsoft.apis.cli import command_line, parse_run, run_parser
 
 
 def main() -> None:
-    parser = run_parser(__doc__, demo_data='test on the synthetic shapes data set in data/shapes, as trained')
+    demo_data = 'test on the synthetic shapes data set in data/shapes, as trained'
+    parser = run_parser(__doc__, demo_data, checkpoint=True)
     add = parser.add_argument
-    add('checkpoint', help='checkpoint file')
     add('--out', help='save predictions: to a .pkl file, or label maps of semantic segmentation to a folder')
     add('--show', action='store_true', help='show predictions in a window')
     add('--show-dir', help='save images of predictions to this folder; for detection it lies in WORK_DIR/TIMESTAMP')

@@ -1,17 +1,14 @@
 """Draws what a network sees: its features, and the kernels of SOFT's bottleneck tokens."""
 
-import argparse
 import sys
 
 from mmsoft.apis import visualize
-from mmsoft.apis.cli import command_line
+from mmsoft.apis.cli import command_line, config_parser
 
 
 def main() -> bool:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = config_parser(__doc__)
     add = parser.add_argument
-    add('config', help='config file')
-    add('checkpoint', help='weights of the model')
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for a sheet of each image, new or empty')
     add('--device', help='cpu, cuda:0, … (default: the best there is)')

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from argparse import ArgumentParser
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from mmengine.config import DictAction
 
@@ -39,16 +39,24 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     return code if isinstance(code, int) else 0
 
 
-def run_parser(description: str, demo_data: str) -> ArgumentParser:
-    """A parser with the arguments that training and testing share; ``demo_data`` is the help of that option."""
+def config_parser(description: Optional[str], checkpoint: bool = True) -> ArgumentParser:
+    """A parser with the arguments that tools share: a config, options that override it, and a ``checkpoint`` or not."""
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
-    add = parser.add_argument
-    add('config', help='config file')
-    add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/CONFIG)')
-    add('--demo-data', action='store_true', help=demo_data)
+    parser.add_argument('config', help='config file')
+    if checkpoint:
+        parser.add_argument('checkpoint', help='weights of the model')
     example = 'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments'
     what = f'override settings of the config, as {example}'
-    add('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help=what)
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help=what)
+    return parser
+
+
+def run_parser(description: Optional[str], demo_data: str, checkpoint: bool = False) -> ArgumentParser:
+    """That of training and testing; ``demo_data`` is the help of that option."""
+    parser = config_parser(description, checkpoint)
+    add = parser.add_argument
+    add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/CONFIG)')
+    add('--demo-data', action='store_true', help=demo_data)
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='what starts the processes')
     add('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser

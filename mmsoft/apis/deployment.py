@@ -17,17 +17,20 @@ from torch import Tensor, nn
 from mmsoft import __version__
 from mmsoft.layers.maps import pooling_matrix, resample
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import load_config, type_name
+from mmsoft.utils.config import Options, load_config, type_name
 from mmsoft.utils.files import atomic_write
 
 from .tasks import build_task
 
 KEY = 'mmsoft'  # where the description is, as JSON, in a file's metadata
 OPSET = 17
+Size = Optional[Sequence[int]]
 AXES = {0: 'batch', 2: 'height', 3: 'width'}  # dimensions of images that may be free
 
 
-def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]] = None, force: bool = False) -> str:
+def export(
+    config: str, checkpoint: str, out: str, size: Size = None, force: bool = False, cfg_options: Options = None
+) -> str:
     """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
     Args:
@@ -35,6 +38,7 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
         out (str): File to write, ``.onnx``.
         size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size. Default: any.
         force (bool): Whether to replace a file.
+        cfg_options (dict, optional): Settings by dotted keys that override those of the config.
 
     Returns:
         str: What was written, for the user.
@@ -54,7 +58,7 @@ def export(config: str, checkpoint: str, out: str, size: Optional[Sequence[int]]
     height, width = size or (256, 320)
     if min(height, width) < 32:
         raise UsageError(f'--size {height} {width} is too small; give at least 32 rows and columns.')
-    cfg = load_config(config)
+    cfg = load_config(config, cfg_options)
     task = build_task(cfg, checkpoint, 'cpu')
     model, kind = task.inferencer.model, type(task).__name__.lower()
     described = dict(task=kind, **describe(cfg, model), size=list(size) if size else None)

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.progress import track
 
 from mmsoft.utils import UsageError, on_one_line
-from mmsoft.utils.config import load_config
+from mmsoft.utils.config import Options, load_config
 from mmsoft.utils.files import atomic_write, whole_or_none
 
 from .tasks import Task, build_task
@@ -35,6 +35,7 @@ def predict(
     device: Optional[str] = None,
     score_thr: float = 0.3,
     save_pred: bool = False,
+    cfg_options: Options = None,
 ) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
@@ -46,6 +47,7 @@ def predict(
         score_thr (float): Detections with a lower score are not drawn.
         save_pred (bool): Whether to save the prediction of each image as a file that programs read, see
             :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
+        cfg_options (dict, optional): Settings by dotted keys that override those of the config.
 
     Returns:
         list[Path]: Broken images, which were named and skipped.
@@ -53,7 +55,7 @@ def predict(
     Raises:
         UsageError: If files are missing, ``out_dir`` is not empty or options do not fit.
     """
-    out, cfg = Path(out_dir), load_config(config)
+    out, cfg = Path(out_dir), load_config(config, cfg_options)
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)

@@ -18,7 +18,7 @@ from mmsoft.attention.soft import BottleneckTokens
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import load_config
+from mmsoft.utils.config import Options, load_config
 from mmsoft.utils.files import atomic_write
 
 from .prediction import check_new, find_images, prepare, result_names
@@ -35,6 +35,7 @@ def visualize(
     out_dir: str,
     stages: Optional[Sequence[int]] = None,
     device: Optional[str] = None,
+    cfg_options: Options = None,
 ) -> list[Path]:
     """Writes a sheet ``OUT_DIR/vis/….png`` for each image, of what the network sees in the stages of its backbone.
 
@@ -43,7 +44,7 @@ def visualize(
 
     Args:
         config (str): Config of a detector, segmenter or classifier with a backbone of mmsoft.
-        checkpoint, source, out_dir, device: As in :func:`~mmsoft.apis.predict`.
+        checkpoint, source, out_dir, device, cfg_options: As in :func:`~mmsoft.apis.predict`.
         stages (Sequence[int], optional): Stages, or blocks of a backbone of one stride, counted from 0 as in
             ``out_indices``. Defaults to all stages, or four blocks evenly spread.
 
@@ -53,7 +54,7 @@ def visualize(
     Raises:
         UsageError: If files are missing, ``out_dir`` is not empty or options do not fit.
     """
-    cfg, out = load_config(config), Path(out_dir, 'vis')
+    cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device)

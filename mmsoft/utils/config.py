@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Optional
 
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
@@ -14,10 +14,11 @@ from .files import DISK
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
+Options = Optional[dict[str, Any]]
 
 
-def load_config(path: str) -> Config:
-    """Reads a config file: .py, .json, .yaml or .yml.
+def load_config(path: str, options: Options = None) -> Config:
+    """Reads a config file: .py, .json, .yaml or .yml; settings of ``options``, by dotted keys, override its own.
 
     Raises UsageError if it cannot be read as a config, or is of another library than mmdet, mmseg and mmpretrain.
     """
@@ -26,6 +27,7 @@ def load_config(path: str) -> Config:
         MODULE2PACKAGE['mmseg'] = 'mmseg'
     try:
         cfg = Config.fromfile(path)
+        cfg.merge_from_dict(options or {})
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error

@@ -204,6 +204,15 @@ def test_heads_have_the_classes_of_the_data(name, scope, count, fits, wrapped):
         assert f'model.{name} has num_classes={count}' in sentence(check_classes, *arguments)
 
 
+def test_heads_that_count_something_else():
+    """STDC's second auxiliary head tells borders from all else."""
+    from mmseg.models.decode_heads import STDCHead
+
+    dataset, model = SimpleNamespace(metainfo=dict(classes=('star', 'sky', 'sea'))), torch.nn.Module()
+    model.auxiliary_head = torch.nn.ModuleList([STDCHead(0.1, in_channels=4, channels=4, num_convs=1, num_classes=2)])
+    check_classes(dataset, model, exact=False)
+
+
 @pytest.mark.parametrize('count, fits', [(1, True), (3, False), (2, False)])
 def test_heads_of_panoptic_data_detect_things(count, fits):
     dataset = SimpleNamespace(metainfo=dict(classes=('star', 'sky', 'sea'), thing_classes=('star',)))

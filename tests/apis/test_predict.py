@@ -19,7 +19,7 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from safetensors.torch import save_file
 
-from mmsoft.apis import predict, visualize
+from mmsoft.apis import export, predict, visualize
 from mmsoft.apis.tasks import Classification, Segmentation, build_task
 from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.datasets.demo import retarget
@@ -239,6 +239,16 @@ def test_a_config_that_cannot_be_built_is_one_sentence(trained, pictures, tmp_pa
     wrong.write_text(f"_base_ = '{config}'\nmodel = dict(neck=dict(num_out=5))")
     with pytest.raises(UsageError, match=r'wrong.py cannot be run \(TypeError: .*num_out'):
         predict(str(wrong), checkpoint, str(pictures), str(tmp_path / 'out'), 'cpu')
+
+
+@pytest.mark.parametrize('run', [predict, visualize, export])
+def test_options_override_the_config(run, trained, pictures, tmp_path):
+    places = [str(tmp_path / 'a.onnx')] if run is export else [str(pictures), str(tmp_path / 'out')]
+    options = {'model.backbone.attention.bottleneck_limit': 3}
+    with pytest.raises(UsageError, match='bottleneck_limit must be an integer, at least 4; got 3'):
+        run(*trained('soft_tiny_in1k'), *places, cfg_options=options)
+    with pytest.raises(UsageError, match='config.py cannot be read as a config'):
+        run(*trained('soft_tiny_in1k'), *places, cfg_options={'model.backbone.arch.depths.9': 1})
 
 
 def test_narrow_images_are_skipped(trained, tmp_path):
