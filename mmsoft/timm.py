@@ -18,7 +18,7 @@ from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import read_checkpoint, select_state_dict
 from mmsoft.checkpoint.load import convert_classifier_checkpoint
-from mmsoft.utils import OptionError, check_choice
+from mmsoft.utils import check_choice
 
 __all__ = ['TimmModel']
 Indices = Optional[Union[int, Sequence[int]]]
@@ -51,6 +51,8 @@ class TimmModel(nn.Module):
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
+        for module in self.backbone.modules():  # such as SOFT's initial_gamma
+            initialize(module, getattr(module, 'init_cfg', None) or [])
         part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
         patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [
@@ -92,9 +94,11 @@ class TimmModel(nn.Module):
     ) -> list[int]:
         """Removes the head, and all layers that the maps of these indices do not need; returns these as a list."""
         take, _ = feature_take_indices(len(self.feature_info), indices)
-        pruned = self.build_backbone(out_indices=take).to(next(self.parameters()))
+        pruned = self.build_backbone(out_indices=take, with_cp=self.backbone.with_cp).to(next(self.parameters()))
         own = self.backbone.state_dict()
         pruned.load_state_dict({name: own[name] for name in pruned.state_dict()})
+        for name, parameter in pruned.named_parameters():
+            parameter.requires_grad = self.backbone.get_parameter(name).requires_grad
         self.backbone = pruned.train(self.training)
         self.num_features = self.head_hidden_size = pruned.out_channels[-1]
         self.reset_classifier(0, '')
@@ -132,7 +136,8 @@ class TimmModel(nn.Module):
             check_choice('global_pool', global_pool, ('token', 'avg', ''))
             self.global_pool = global_pool
         self.num_classes = num_classes
-        self.head.fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.head.fc = fc.to(next(self.backbone.parameters()))
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recomputes each block in the backward pass to save memory."""
@@ -154,10 +159,12 @@ class TimmModel(nn.Module):
     def _take_published(self, state_dict: dict, prefix: str, *args) -> None:
         if prefix:
             return  # a part of another model, which has saved it
+        given, own = set(state_dict), {name: tensor.shape for name, tensor in self.state_dict().items()}
         convert_classifier_checkpoint(self.backbone, state_dict)
-        own = self.state_dict()
-        for name in list(state_dict):
-            if name not in own or (name.startswith('head.') and own[name].shape != state_dict[name].shape):
+        published = given != set(state_dict)  # what others have besides, torch tells
+        for name, tensor in list(state_dict.items()):
+            is_head = name.startswith('head.') and own.get(name) != tensor.shape
+            if is_head or (published and name not in own):
                 del state_dict[name]
 
 
@@ -171,10 +178,6 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
-        if isinstance(kwargs.get('img_size'), (list, tuple)):  # as timm writes it
-            if len(set(kwargs['img_size'])) > 1:
-                raise OptionError(f'img_size must be one number or two equal ones; got {kwargs["img_size"]}')
-            kwargs['img_size'] = kwargs['img_size'][0]
         file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
         if file:  # timm's own reader refuses what trainers save beside weights
             weights, _ = select_state_dict(read_checkpoint(file), file)

@@ -256,6 +256,34 @@ def test_image_sizes_may_be_pairs():
         small('sima_deit_tiny', img_size=(48, 32))
 
 
+def test_own_initialisation_of_parts():
+    stage = small('soft_norm_tiny', attention=dict(initial_gamma=0.3)).backbone.stages[0]
+    assert stage.blocks[0].attn.bottleneck.norm.weight.unique().tolist() == pytest.approx([0.3])
+    assert (stage.blocks[0].norm1.weight == 1).all()
+
+
+def test_pruning_keeps_frozen_what_is():
+    model = small('sima_deit_tiny').bfloat16()
+    model.backbone.blocks[0].requires_grad_(False)
+    model.set_grad_checkpointing()
+    model.prune_intermediate_layers([1])
+    assert {name.split('.')[2] for name, one in model.named_parameters() if not one.requires_grad} == {'0'}
+    assert model.backbone.with_cp is True
+    model.reset_classifier(5, 'avg')
+    assert model(image().bfloat16()).dtype is torch.bfloat16
+
+
+def test_names_that_do_not_belong_there_are_told(published):
+    _, model = published
+    wrong = {**model.state_dict(), 'backbone.stages.0.blocks.0.attn.queri.weight': torch.zeros(1)}
+    with pytest.raises(
+        RuntimeError, match=r'Unexpected key\(s\) in state_dict: "backbone.stages.0.blocks.0.attn.queri'
+    ):
+        model.load_state_dict(wrong)
+    no_head = timm.create_model('soft_norm_tiny', num_classes=0, **NANO)
+    assert not any(no_head.load_state_dict(model.state_dict()))
+
+
 def test_what_is_not_there_is_one_sentence(published):
     with pytest.raises(RuntimeError, match='No pretrained weights exist for soft_tiny'):
         timm.create_model('soft_tiny', pretrained=True, **NANO)

@@ -13,18 +13,6 @@ from mmsoft.utils import OptionError
 HW = tuple[int, int]
 
 
-class LinearQKV(nn.Linear):
-    """One linear map from tokens of C = ``embed_dims`` channels to queries, keys and values of ``num_heads`` heads."""
-
-    def __init__(self, embed_dims: int, num_heads: int) -> None:
-        super().__init__(embed_dims, 3 * embed_dims)
-        self.num_heads = num_heads
-
-    def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """Tokens of shape (B, n, C) to three of shape (B, h, n, C / h)."""
-        return super().forward(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
-
-
 class Site(NamedTuple):
     """Where in an architecture an attention is: what it is built for."""
 
@@ -33,8 +21,8 @@ class Site(NamedTuple):
     grid: HW  #: Rows and columns of the map that the architecture is made for; maps of other sizes come, too.
     ratio: int = 1  #: Stride at which bottleneck tokens are sampled from the map.
     kernel_size: int = 3  #: Size of a convolution of the values, where an attention has one.
-    #: Makes, for C and h, what turns tokens and the shape of their map into q (B, h, n, C / h), k, v (B, h, m, C / h).
-    project: Callable[[int, int], nn.Module] = LinearQKV
+    #: Makes, for C and h, what turns tokens and map shape to q (B, h, n, C/h), k and v (B, h, m, C/h). None: linear.
+    project: Optional[Callable[[int, int], nn.Module]] = None
 
 
 class Attention(BaseModule):
@@ -93,15 +81,22 @@ class MultiheadAttention(Attention):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self.qkv = site.project(site.dims, site.heads)
+        self.qkv = site.project(site.dims, site.heads) if site.project else nn.Linear(site.dims, 3 * site.dims)
+        self.is_linear = site.project is None
         self.proj = nn.Linear(site.dims, site.dims)
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
-        q, k, v = self.qkv(x, hw)
+        q, k, v = self.split_heads(x, hw)
         if mask is not None:  # class tokens in front of the map take part
             mask = F.pad(mask.flatten(1), (x.size(1) - hw[0] * hw[1], 0), value=True)
         return self.proj(self.attended(self.product(q, k, v, mask).transpose(1, 2).flatten(2)))
+
+    def split_heads(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
+        """Queries (B, h, n, C / h), keys and values (B, h, m, C / h) of tokens (B, n, C), class tokens among them."""
+        if not self.is_linear:
+            return self.qkv(x, hw)
+        return self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """Maps q (B, h, n, d), k (B, h, m, d) and v (B, h, m, c) to (B, h, n, c); mask, if it takes one, is (B, m)."""
@@ -119,7 +114,8 @@ def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attenti
     made = cfg.get('type')
     attention = MODELS.get(made) if isinstance(made, str) else made
     if not (isinstance(attention, type) and issubclass(attention, Attention)):
-        known = sorted(name for name, one in MODELS.module_dict.items() if issubclass(one, Attention))
+        classes = {name: one for name, one in MODELS.module_dict.items() if isinstance(one, type)}
+        known = sorted(name for name, one in classes.items() if issubclass(one, Attention))
         choice = f'choose one of {", ".join(known)}, or register yours in mmsoft.registry.MODELS'
         raise OptionError(f'there is no attention {made!r}; {choice}')
     if attention.for_class_token and not class_token:

@@ -4,16 +4,16 @@ import math
 from typing import Optional
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 
-from .base import Attention, LinearQKV, Site
+from .base import MultiheadAttention, Site
 
 
 @MODELS.register_module()
-class CosFormerAttention(Attention):
+class CosFormerAttention(MultiheadAttention):
     r""":math:`\phi(q)(\phi(k)^\top v)` divided by :math:`\phi(q) \sum_j \phi(k_j)`, with φ = ReLU (2202.08791, Eq. 8).
 
     With ``reweight``, each weight is multiplied by :math:`\cos(i - i') \cos(j - j')` of the tokens' rows and columns,
@@ -27,15 +27,13 @@ class CosFormerAttention(Attention):
     """
 
     def __init__(self, site: Site, reweight: bool = False, eps: float = 1e-6) -> None:
-        super().__init__(site)
+        super().__init__(site._replace(project=None))
         self.reweight = reweight
         self.eps = eps
-        self.qkv = LinearQKV(site.dims, site.heads)
-        self.proj = nn.Linear(site.dims, site.dims)
 
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
-        q, k, v = self.qkv(x, hw)
+        q, k, v = self.split_heads(x, hw)
         q, k = q.relu(), k.relu()
         if self.reweight:
             waves = _waves(hw, x.size(1) - hw[0] * hw[1], x)

@@ -37,26 +37,22 @@ class GaussianAttention(Attention):
 
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
-        q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (self.query(x), self.value(x)))
-        return self.proj(self.attended(self.product(q * self.scale, v).transpose(1, 2).flatten(2)))
+        tokens = self.query(x) * self.scale, self.value(x)
+        q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in tokens)
+        return self.proj(self.attended(self.product(q, q, v).transpose(1, 2).flatten(2)))
 
 
 @at_least_float32
-def softmax_of_kernel(q: Tensor, v: Tensor) -> Tensor:
-    """softmax(S) v for (B, h, n, d) and (B, h, n, c), as S lies in (0, 1] nearly a mean of all: (B, h, n, c)."""
-    return gaussian_kernel(q).softmax(-1) @ v
+def softmax_of_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(S) v for q = k (B, h, n, d) and (B, h, n, c), as S lies in (0, 1] nearly a mean of all: (B, h, n, c)."""
+    return gaussian_kernel(k).softmax(-1) @ v
 
 
 @at_least_float32
-def mean_by_kernel(q: Tensor, v: Tensor) -> Tensor:
-    """Mean of values (B, h, n, c), weighted by the kernel of queries (B, h, n, d): (B, h, n, c)."""
-    sums = gaussian_product(q, q, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1))
+def mean_by_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Mean of values (B, h, n, c), weighted by the kernel of (B, h, n, d) and (B, h, n, d): (B, h, n, c)."""
+    sums = gaussian_product(q, k, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1))
     return sums[..., :-1] / sums[..., -1:]
 
 
-def sum_by_kernel(q: Tensor, v: Tensor) -> Tensor:
-    """S v for (B, h, n, d) and (B, h, n, c): (B, h, n, c)."""
-    return gaussian_product(q, q, v)
-
-
-PRODUCTS = dict(none=sum_by_kernel, softmax=softmax_of_kernel, mean=mean_by_kernel)
+PRODUCTS = dict(none=gaussian_product, softmax=softmax_of_kernel, mean=mean_by_kernel)

@@ -141,5 +141,6 @@ def _residual_hooks(attention: Attention, block: nn.Module, one: Contribution) -
         attention.attended.register_forward_hook(lambda module, args, out: one.add(output=out)),
     ]
     if isinstance(attention, MultiheadAttention):
-        hooks.append(attention.qkv.register_forward_hook(lambda module, args, qkv: one.add(values=qkv[2])))
+        third = (lambda qkv: qkv.chunk(3, -1)[2]) if attention.is_linear else (lambda qkv: qkv[2])
+        hooks.append(attention.qkv.register_forward_hook(lambda module, args, qkv: one.add(values=third(qkv))))
     return hooks

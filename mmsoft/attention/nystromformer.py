@@ -3,17 +3,17 @@
 from typing import Optional
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmsoft.layers.maps import to_map, to_tokens
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 
-from .base import Attention, LinearQKV, Site
+from .base import MultiheadAttention, Site
 
 
 @MODELS.register_module()
-class NystromformerAttention(Attention):
+class NystromformerAttention(MultiheadAttention):
     r""":math:`\rho(q \tilde k^\top) \rho(\tilde q \tilde k^\top)^+ \rho(\tilde q k^\top) v` (2102.03902, Eq. 13).
 
     ρ is the softmax over rows. Bottleneck tokens are means of windows of the map, as SOFT compares it (2110.11945,
@@ -23,15 +23,13 @@ class NystromformerAttention(Attention):
     """
 
     def __init__(self, site: Site, iterations: int = 6) -> None:
-        super().__init__(site)
+        super().__init__(site._replace(project=None))
         self.ratio = site.ratio
         self.iterations = iterations
-        self.qkv = LinearQKV(site.dims, site.heads)
-        self.proj = nn.Linear(site.dims, site.dims)
 
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`Attention`."""
-        q, k, v = self.qkv(x, hw)
+        q, k, v = self.split_heads(x, hw)
         q, k = (t * q.size(-1) ** -0.25 for t in (q, k))
         landmarks_q, landmarks_k = (self._landmarks(t, hw) for t in (q, k))
         out = nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations)

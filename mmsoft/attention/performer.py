@@ -39,7 +39,8 @@ class PerformerAttention(MultiheadAttention):
 @at_least_float32
 def performer_product(q: Tensor, k: Tensor, v: Tensor, features: Tensor, mask: Optional[Tensor] = None) -> Tensor:
     """Of (B, h, n, d), (B, h, m, d), (B, h, m, c), features (r, d) and keys that take part (B, m): (B, h, n, c)."""
-    log_q, log_k = (_log_features(t * t.size(-1) ** -0.25, features) for t in (q, k))
+    q, k, directions = q * q.size(-1) ** -0.25, k * k.size(-1) ** -0.25, features.to(q.dtype).transpose(0, 1)
+    log_q, log_k = (t @ directions - t.square().sum(-1, keepdim=True) / 2 for t in (q, k))
     if mask is not None:
         log_k = log_k.masked_fill(~mask[:, None, :, None], float('-inf'))
     # Factors that the quotient does not see keep the exponentials in range.
@@ -54,7 +55,3 @@ def orthogonal_gaussian(features: int, dims: int) -> Tensor:
     q, r = torch.linalg.qr(torch.randn(-(-features // dims), dims, dims))
     q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # without it, some directions would be more likely
     return q.transpose(-2, -1).flatten(0, 1)[:features] * torch.randn(features, dims).norm(dim=1, keepdim=True)
-
-
-def _log_features(x: Tensor, features: Tensor) -> Tensor:
-    return x @ features.to(x.dtype).transpose(0, 1) - x.square().sum(-1, keepdim=True) / 2

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mmsoft.ops import l1_attention
 from mmsoft.registry import MODELS
-from mmsoft.utils import check_choice
+from mmsoft.utils import OptionError, check_choice
 
 from .base import MultiheadAttention, Site
 
@@ -36,8 +36,11 @@ class SimAAttention(MultiheadAttention):
         reference_tokens: Optional[int] = None,
     ) -> None:
         super().__init__(site)
-        self.reference_tokens = reference_tokens
+        check_choice('p', p, (1, 2, None))
         check_choice('order', order, ('auto', 'tokens', 'channels'))
+        if reference_tokens is not None and reference_tokens < 1:
+            raise OptionError(f'reference_tokens must be at least 1; got {reference_tokens}')
+        self.reference_tokens = reference_tokens
         self.options: dict[str, Any] = dict(p=p, eps=eps, order=order)
         self.kind += f'(p={p})' if p != 1 else ''
 

@@ -60,6 +60,8 @@ class SOFTAttention(Attention):
             if count is not None and (not isinstance(count, int) or count < least):
                 raise OptionError(f'{name} must be an integer, at least {least}; got {count!r}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
+        if kernel_size % 2 == 0:
+            raise OptionError(f'kernel sizes must be odd; got {kernel_size}')
         self.kind = f'{self.kind}(norm={norm})'
         self.scale = (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; the bottleneck's LayerNorm undoes it there
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
@@ -86,9 +88,8 @@ class SOFTAttention(Attention):
         else:
             out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
-        channels = self.proj.in_features
-        filters = self.conv.weight.expand(-1, channels // self.num_heads, -1, -1).flatten(0, 1).unsqueeze(1)
-        local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=channels))
+        filters = self.conv.weight.expand(-1, sizes[-1], -1, -1).flatten(0, 1).unsqueeze(1)
+        local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=x.size(2)))
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:

@@ -17,6 +17,7 @@ from mmsoft.utils import OptionError, check_choice
 from mmsoft.utils.config import is_pretrained
 
 Arch = Union[str, dict]
+ImageSize = Union[int, Sequence[int]]
 
 
 class BaseBackbone(BaseModule):
@@ -38,7 +39,8 @@ class BaseBackbone(BaseModule):
         frozen_stages (int): 0 freezes the stem and what comes with it, k also the first k stages or blocks, all of
             them also the final norm. -1 freezes nothing.
         norm_eval (bool): Keep BatchNorm in eval mode while training.
-        with_cp (bool or str): Recompute each block in the backward pass to save memory, or ``'ffn'``: its FFN alone.
+        with_cp (bool or str): Recompute each block in the backward pass to save memory, so that BatchNorm inside it
+            counts a batch twice, or ``'ffn'``: its FFN alone.
         drop_rate (float): Elementwise dropout of the residual branches.
         drop_path_rate (float): Stochastic depth; see the subclass for how it is spread over the blocks.
         in_channels (int): Channels of the image.
@@ -181,6 +183,14 @@ class BaseBackbone(BaseModule):
                 if grids:
                     print_log(f'{prefix}{name} is resized: {grids}.', 'current')
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def side_of(img_size: ImageSize) -> int:
+    """The side of square images, of which OpenMMLab libraries and timm write both; OptionError if they differ."""
+    rows, columns = (img_size, img_size) if isinstance(img_size, int) else img_size
+    if rows != columns:
+        raise OptionError(f'img_size must be one number or two equal ones; got {img_size}')
+    return rows
 
 
 class Stage(BaseModule):

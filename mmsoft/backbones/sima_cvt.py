@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from typing import Optional
+from typing import Optional, Union
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class SimACvT(BaseBackbone):
     Args:
         arch (str or dict): ``'13'`` (the paper's), ``'21'``, ``'w24'``; dict(embed_dims, num_heads, depths: 3 each).
         out_indices (Sequence[int]): Stages to return, without a norm.
-        attention (dict): A registered attention and its options. Defaults to SimA's.
+        attention (dict or list[dict]): A registered attention and its options, or one a stage. Defaults to SimA's.
         num_heads (int, optional): In all stages, instead of the heads of ``arch``.
         act_cfg (dict): Activation. Defaults to CvT's approximation of the GELU.
         norm_cfg (dict): Norm of the convolutional projections. Defaults to BatchNorm.
@@ -65,15 +65,16 @@ class SimACvT(BaseBackbone):
         self,
         arch: Arch = '13',
         out_indices: Sequence[int] = (0, 1, 2),
-        attention: dict = dict(type='SimAAttention'),
+        attention: Union[dict, list[dict]] = dict(type='SimAAttention'),
         num_heads: Optional[int] = None,
         act_cfg: dict = dict(type=QuickGELU),
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
         self.arch = self.read_arch(arch)
-        if {*map(len, self.arch.values())} != {3}:
-            raise OptionError(f'arch needs a number for each of three stages in {", ".join(self.arch)}')
+        attentions = [attention] * 3 if isinstance(attention, dict) else attention
+        if {*map(len, self.arch.values()), len(attentions)} != {3}:
+            raise OptionError(f'each of three stages needs a number in {", ".join(self.arch)}, and a list an attention')
         super().__init__(3, out_indices, **kwargs)
         self.embed_dims = self.arch['embed_dims']
         project = partial(ConvQKV, norm_cfg=norm_cfg)
@@ -84,7 +85,7 @@ class SimACvT(BaseBackbone):
             site = Site(dims, num_heads or self.arch['num_heads'][i], (56 >> i,) * 2, (8, 4, 2)[i], project=project)
             rates = np.linspace(0, self.drop_path_rate if last else 0, depth).tolist()
             blocks = ModuleList(
-                PreNormBlock(build_attention(attention, site), dims, self.drop_rate, rate, eps=1e-5, act_cfg=act_cfg)
+                PreNormBlock(build_attention(attentions[i], site), dims, self.drop_rate, rate, 1e-5, act_cfg)
                 for rate in rates
             )
             embed = nn.Conv2d(channels[i], dims, *((3, 2, 1) if i else (7, 4, 2)))

@@ -13,7 +13,7 @@ from mmsoft.layers.embed import PatchConv
 from mmsoft.layers.maps import pad_to_multiple, resize_pos_embed, to_map, to_tokens
 from mmsoft.registry import MODELS
 
-from .base import Arch, BaseBackbone, token_parameter, with_token
+from .base import Arch, BaseBackbone, ImageSize, side_of, token_parameter, with_token
 
 
 @MODELS.register_module()
@@ -30,7 +30,7 @@ class SimADeiT(BaseBackbone):
         attention (dict): A registered attention and its options. Defaults to SimA's.
         num_heads (int, optional): Instead of the heads of ``arch``; 1 in 2206.08898, Table 5.
         act_cfg (dict): Activation; ``dict(type='ReLU')`` in 2206.08898, Sec. 4.5.
-        img_size (int): Side of the images that the position embedding is made for.
+        img_size (int or Sequence[int]): Side of the square images that the position embedding is made for.
         patch_size (int): Side of a patch.
         **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate, 0.05 in the paper.
 
@@ -56,7 +56,7 @@ class SimADeiT(BaseBackbone):
         attention: dict = dict(type='SimAAttention'),
         num_heads: Optional[int] = None,
         act_cfg: dict = dict(type='GELU'),
-        img_size: int = 224,
+        img_size: ImageSize = 224,
         patch_size: int = 16,
         **kwargs,
     ) -> None:
@@ -64,7 +64,7 @@ class SimADeiT(BaseBackbone):
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['depth']
         super().__init__(depth, out_indices, **kwargs)
         self.patch_size = patch_size
-        self.grid = (-(-img_size // patch_size),) * 2
+        self.grid = (-(-side_of(img_size) // patch_size),) * 2
         site = Site(self.embed_dims, num_heads or self.arch['num_heads'], self.grid, ratio=2)
 
         self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)

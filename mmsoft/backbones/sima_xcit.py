@@ -1,7 +1,7 @@
 """SimA in the architecture of XCiT: attention at one stride, and a class token behind it."""
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from mmengine.model import ModuleList
 from torch import Tensor, nn
@@ -69,16 +69,14 @@ class SimAXCiT(BaseBackbone):
             norm_tokens=name != 'nano',
         )
         for patch_size in (16, 8)
-        for name, depth, embed_dims, num_heads in (
-            ('nano', 12, 128, 4),
-            ('tiny', 12, 192, 4),
-            ('tiny', 20, 192, 4),
-            ('tiny', 24, 192, 4),
-            ('small', 12, 384, 8),
-            ('small', 24, 384, 8),
-            ('medium', 24, 512, 8),
-            ('large', 24, 768, 16),
+        for name, depths, embed_dims, num_heads in (
+            ('nano', [12], 128, 4),
+            ('tiny', [12, 20, 24], 192, 4),
+            ('small', [12, 24], 384, 8),
+            ('medium', [24], 512, 8),
+            ('large', [24], 768, 16),
         )
+        for depth in depths
     }
 
     def __init__(
@@ -135,14 +133,12 @@ class SimAXCiT(BaseBackbone):
             x = apply_block(block, x, hw, mask, sizes, with_cp=self.with_cp)
             if i in self.out_indices:
                 maps.append(to_map(x, hw) if mask is None else to_map(x, hw) * mask)
-        return self._outputs(maps, self._attend_class(x, hw, mask, sizes) if self.has_cls_token else None)
-
-    def _attend_class(self, x: Tensor, *where: Any) -> Tensor:
-        """Class token of shape (B, C), after the final norm, from the tokens of the last block."""
+        if not self.has_cls_token:
+            return self._outputs(maps)
         x = with_token(self.cls_token, x)
         for block in self.cls_blocks:
-            x = apply_block(block, x, *where, with_cp=self.with_cp)
-        return self.norm(x[:, 0])
+            x = apply_block(block, x, hw, mask, sizes, with_cp=self.with_cp)
+        return self._outputs(maps, self.norm(x[:, 0]))
 
     def _layers(self) -> list[tuple[str, ...]]:
         class_blocks = [('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.',)] if self.has_cls_token else []

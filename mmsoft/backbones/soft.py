@@ -17,7 +17,7 @@ from mmsoft.layers.maps import to_map
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
 
-from .base import Arch, BaseBackbone, Stage
+from .base import Arch, BaseBackbone, ImageSize, Stage, side_of
 
 STRIDES = (4, 8, 16, 32)
 
@@ -36,12 +36,12 @@ class SOFT(BaseBackbone):
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, strides 4, 8, 16 and 32; stage 3's map is after the final norm.
         attention (dict or list[dict]): A registered attention and its options. A dict is for stages 0 to 2; without a
-            ``type`` it has options of ``SOFTAttention``. A list has one dict for each stage. ``SOFTAttention`` takes
-            ``norm`` from ``attention_norm`` unless its dict sets it. The last stage has pre-norm blocks around
-            ``SoftmaxAttention``, its default, and SOFT layers around any other.
+            ``type`` it has options of ``SOFTAttention``. A list has one dict for each stage. ``SOFTAttention``, but no
+            subclass of it, takes ``norm`` from ``attention_norm`` unless its dict sets it. The last stage has pre-norm
+            blocks around ``SoftmaxAttention``, its default, and SOFT layers around any other.
         embedding (str): ``'overlapped'`` embeds by 3×3 convolutions, ``'patches'`` by patches of 4×4 pixels, then 2×2
             tokens, that do not overlap (2207.03341, Table 9).
-        img_size (int): Side of the images that the position embeddings are made for.
+        img_size (int or Sequence[int]): Side of the square images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
         **kwargs: See :class:`BaseBackbone`. ``drop_path_rate`` is the published network's: it grows linearly over all
             blocks, and means elementwise dropout of the branches in SOFT layers and stochastic depth in the last stage.
@@ -74,7 +74,7 @@ class SOFT(BaseBackbone):
         out_indices: Sequence[int] = (0, 1, 2, 3),
         attention: Union[dict, list[dict]] = dict(type='SOFTAttention'),
         embedding: str = 'overlapped',
-        img_size: int = 224,
+        img_size: ImageSize = 224,
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
@@ -92,7 +92,7 @@ class SOFT(BaseBackbone):
         rates = iter(np.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).tolist())
         self.stages = ModuleList()
         for i, (dims, heads, *others) in enumerate(sizes[: self.out_indices[-1] + 1]):
-            site = Site(dims, heads, (-(-img_size // STRIDES[i]),) * 2, *others)
+            site = Site(dims, heads, (-(-side_of(img_size) // STRIDES[i]),) * 2, *others)
             blocks = ModuleList(self._block(i, site, next(rates)) for _ in range(self.arch['depths'][i]))
             if embedding == 'patches':
                 embed = PatchEmbed(channels[i], dims, 4 if i == 0 else 2)

@@ -27,6 +27,7 @@ StateDict = dict[str, Tensor]
 # The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which
 # SimA used, keeps one in `model_ema` but evaluates `model`. mmengine swaps the average into `state_dict` itself.
 ENTRIES = ('state_dict_ema', 'state_dict', 'model', 'model_ema')
+WRAPPERS = r'^((module|_orig_mod)\.)+|(?<=\.)_orig_mod\.'  # of distributed and of compiled models, or parts
 
 _reading = Lock()  # torch's list of safe classes is one for all threads
 
@@ -83,14 +84,12 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
         filename (str or Path): Name of the checkpoint in messages.
 
     Returns:
-        tuple[dict[str, Tensor], str]: The tensors, with torch's ``_metadata`` about them, ``module.`` in front of names
-        removed, and the entry that they come from, ``''`` for the dict itself.
-
-    Raises:
-        CheckpointError: If there is no tensor, or one that holds NaN or infinity.
+        tuple[dict[str, Tensor], str]: The tensors, with torch's ``_metadata`` about them, what wrappers add to names
+        removed, and the entry that they come from, ``''`` for the dict itself. CheckpointError if there is no tensor,
+        or one that holds NaN or infinity.
     """
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
-    source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, r'^(module\.)+', '')
+    source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, WRAPPERS, '')
     tensors = [(name, one) for name, one in source.items() if isinstance(one, Tensor) and isinstance(name, str)]
     state_dict: StateDict = OrderedDict((bare(name), tensor) for name, tensor in tensors)
     state_dict._metadata = {bare(name): one for name, one in getattr(source, '_metadata', {}).items()}  # Attention.kind

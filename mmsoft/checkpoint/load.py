@@ -15,20 +15,19 @@ from torch import Tensor, nn
 from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
-from .io import CheckpointError, StateDict, read_checkpoint, select_state_dict
+from .io import WRAPPERS, CheckpointError, StateDict, read_checkpoint, select_state_dict
 from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
     """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what became of it.
 
+    Raises CheckpointError if the file cannot be used for this backbone.
+
     Args:
         backbone (BaseBackbone): The backbone, which is changed.
         filename (str): A file or an http(s) address, see :func:`read_checkpoint`.
         prefix (str, optional): Start of the names to load, in a larger model. Default: ``backbone.`` if there are any.
-
-    Raises:
-        CheckpointError: If the file cannot be used for this backbone.
     """
     state_dict, entry = select_state_dict(read_checkpoint(filename), filename)
     noted = state_dict._metadata
@@ -49,7 +48,7 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     ``model`` may be wrapped, and a classifier's checkpoint under published names. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
-    own = {re.sub(r'^(module\.)+', '', name): tensor for name, tensor in model.state_dict().items()}
+    own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)
     differing = [
@@ -87,13 +86,12 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
     """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a sentence about it.
 
+    Raises CheckpointError if ``source`` cannot be used, or ``target`` must not be replaced.
+
     Args:
         source (str or Path): A published checkpoint, one of ours or one of mmengine's.
         target (str or Path): File to write; ``.safetensors`` chooses that format, any other name ``torch.save``.
         force (bool): Replace ``target`` if it exists.
-
-    Raises:
-        CheckpointError: If ``source`` cannot be used, or ``target`` must not be replaced.
     """
     if Path(target).is_file() and not force:
         raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')

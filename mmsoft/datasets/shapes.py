@@ -136,15 +136,9 @@ def add_scene(coco: dict[str, Any], file_name: str, scene: Scene) -> None:
     image_id, (height, width) = len(coco['images']) + 1, scene.semantic.shape
     coco['images'].append(dict(file_name=file_name, height=height, width=width, id=image_id))
     for label, mask, crowd in scene.instances:
-        annotation = dict(
-            category_id=label + 1,
-            iscrowd=int(crowd),
-            area=int(mask.sum()),
-            bbox=list(cv2.boundingRect(mask.view(np.uint8))),
-            segmentation=run_lengths(mask),
-            image_id=image_id,
-            id=len(coco['annotations']) + 1,
-        )
+        box = list(cv2.boundingRect(mask.view(np.uint8)))
+        annotation = dict(category_id=label + 1, iscrowd=int(crowd), area=int(mask.sum()), bbox=box)
+        annotation.update(segmentation=run_lengths(mask), image_id=image_id, id=len(coco['annotations']) + 1)
         coco['annotations'].append(annotation)
 
 

@@ -210,7 +210,7 @@ class Runner(MMRunner):
         return logger
 
     def build_train_loop(self, loop: Union[BaseLoop, dict]) -> BaseLoop:
-        """See mmengine's runner."""
+        """See mmengine's runner. A loop that a config names by its class, or with a scope in front, stays."""
         if isinstance(loop, dict) and isinstance(self._train_dataloader, dict):  # whose samples get keys
             loop = dict(loop)
             kind = loop.pop('type', None) or f'{"Epoch" if loop.pop("by_epoch") else "Iter"}BasedTrainLoop'

@@ -33,7 +33,7 @@ class FFN(BaseModule):
         runs: Sequence[Tensor] = [x]
         if x.device.type == 'cpu' and not in_graph and (recompute or not torch.is_grad_enabled()):
             elements = RECOMPUTED_ELEMENTS if recompute else RUN_ELEMENTS
-            runs = x.split(max(1, elements // max(1, x.size(0) * self.layers[1].in_features)), dim=1)
+            runs = x.split(max(1, elements // max(1, x.size(0) * 4 * x.size(2))), dim=1)
         layers = partial(cp.checkpoint, self.layers, use_reentrant=False) if recompute else self.layers
         outs = [layers(run) for run in runs]
         return torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]

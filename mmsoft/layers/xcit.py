@@ -18,6 +18,8 @@ from .embed import ConvNormAct
 from .maps import to_map, to_tokens
 
 HW = tuple[int, int]
+# Of the position encoding: sines and cosines of each coordinate, and their longest wavelength over the shortest.
+NUM_FEATS, TEMPERATURE = 32, 10000.0
 
 
 def image_extent(x: Tensor) -> Tensor:
@@ -55,8 +57,10 @@ def attend_inside(
     for image, (rows, columns) in zip(x.split(1), sizes):
         tokens = image[:, extra:].unflatten(1, hw)[:, :rows, :columns].flatten(1, 2)
         out = attn(torch.cat([image[:, :extra], tokens], dim=1), (rows, columns))
-        padded = F.pad(out[:, extra:].unflatten(1, (rows, columns)), (0, 0, 0, hw[1] - columns, 0, hw[0] - rows))
-        outs.append(torch.cat([out[:, :extra], padded.flatten(1, 2)], dim=1))
+        if out.size(1) > extra:  # otherwise it is of the class token alone
+            padded = F.pad(out[:, extra:].unflatten(1, (rows, columns)), (0, 0, 0, hw[1] - columns, 0, hw[0] - rows))
+            out = torch.cat([out[:, :extra], padded.flatten(1, 2)], dim=1)
+        outs.append(out)
     return torch.cat(outs) if outs else x
 
 
@@ -68,11 +72,8 @@ class ConvPatchEmbed(BaseModule):
     Args:
         in_channels (int): Channels of the image.
         embed_dims (int): Channels C of the patches.
-        patch_size (int): A power of two, 8 or 16 as published.
+        patch_size (int): A power of two, 8 or 16 as published; OptionError for others, or too many for ``embed_dims``.
         norm_cfg (dict): Norm of each convolution. Defaults to BatchNorm.
-
-    Raises:
-        ValueError: If ``patch_size`` is not a power of two, or too large for ``embed_dims``.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_cfg: dict = dict(type='BN')) -> None:
@@ -82,10 +83,8 @@ class ConvPatchEmbed(BaseModule):
             raise OptionError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
         acts = [nn.GELU] * (steps - 1) + [nn.Identity]
-        self.convs = ModuleList(
-            ConvNormAct(before, after, 2, norm_cfg, bias=False, act=act)
-            for before, after, act in zip(widths, widths[1:], acts)
-        )
+        sizes = zip(widths, widths[1:], acts)
+        self.convs = ModuleList(ConvNormAct(c, wider, 2, norm_cfg, bias=False, act=act) for c, wider, act in sizes)
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
         """Images of shape (B, 3, H, W), and their extent before padding if it matters, to the same of patches.
@@ -105,18 +104,12 @@ class FourierPositionEncoding(BaseModule):
 
     Coordinates run from 2π / rows to 2π, whatever the grid. The projection is a 1×1 convolution, but each of its
     halves sees one coordinate, so rows and columns are projected apart and added: H + W products instead of H · W.
-
-    Args:
-        embed_dims (int): Channels C.
-        num_feats (int): Sines and cosines of each coordinate. Defaults to 32.
-        temperature (float): Ratio of the longest to the shortest wavelength. Defaults to 10000.
+    ``embed_dims`` are the channels C.
     """
 
-    def __init__(self, embed_dims: int, num_feats: int = 32, temperature: float = 10000) -> None:
+    def __init__(self, embed_dims: int) -> None:
         super().__init__()
-        self.num_feats = num_feats
-        self.temperature = temperature
-        self.proj = nn.Conv2d(2 * num_feats, embed_dims, 1)
+        self.proj = nn.Conv2d(2 * NUM_FEATS, embed_dims, 1)
 
     def forward(self, hw: HW, extent: Optional[Tensor] = None) -> Tensor:
         """Encoding of a grid, shape (H' · W', C), or (B, H' · W', C) for grids of which (B, 2) ``extent`` is used."""
@@ -127,14 +120,12 @@ class FourierPositionEncoding(BaseModule):
         return (y.unsqueeze(-2) + x.unsqueeze(-3)).flatten(-3, -2)
 
     def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
-        """Sine and cosine in turn, shape (length, num_feats), or (B, length, num_feats) for (B, 1) ``extent``."""
+        """Sine and cosine in turn, shape (length, 32), or (B, length, 32) for (B, 1) ``extent``."""
         weight = self.proj.weight
         exact: dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
         place = torch.arange(1, length + 1, **exact)
-        phase = place / ((place[-1:] if extent is None else extent) + 1e-6) * (2 * math.pi)
-        angle = phase.unsqueeze(-1) * self.temperature ** (
-            -torch.arange(0, self.num_feats, 2, **exact) / self.num_feats
-        )
+        phase = place / ((place[-1:] if extent is None else extent.to(place)) + 1e-6) * (2 * math.pi)
+        angle = phase.unsqueeze(-1) * TEMPERATURE ** (-torch.arange(0, NUM_FEATS, 2, **exact) / NUM_FEATS)
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 
 

@@ -1,7 +1,8 @@
 r"""SOFT's Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`, and its product with values.
 
 The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or,
-always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Both are differentiable once, not by torch.func.
+always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Both are differentiable once, not by torch.func;
+``create_graph=True`` takes their derivatives for constants if the output's gradient is one.
 """
 
 from math import prod
@@ -39,12 +40,13 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    Of tokens (B, h, n, d), (B, h, m, d) and values (B, h, m, c) of one dtype: (B, h, n, c), in at least float32.
-    The n×m matrix is never held, neither here nor in the backward pass.
+    Of tokens (B, h, n, d), (B, h, m, d) and values (B, h, m, c) of one dtype: (B, h, n, c), in at least float32. Images
+    and heads are broadcast. The n×m matrix is never held, neither here nor in the backward pass.
     """
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
-    return _GaussianProduct.apply(x, y, b)
+    lead = torch.broadcast_shapes(*(t.shape[:-2] for t in (x, y, b)))  # fused kernels would read past the end
+    return _GaussianProduct.apply(*(t.expand(*lead, -1, -1) for t in (x, y)), b.expand(*lead, y.size(-2), -1))
 
 
 class _GaussianKernel(torch.autograd.Function):

@@ -5,6 +5,8 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from mmsoft.utils import check_choice
+
 from .numerics import at_least_float32, autocast_enabled, is_exporting
 
 ORDERS = ('auto', 'tokens', 'channels')
@@ -37,16 +39,12 @@ def l1_attention(
         p (int, optional): 2 takes the l2 norm, None none, the paper's ablations (2206.08898, Sec. 4.6). Defaults to 1.
         eps (float): Minimum norm that is divided by. Defaults to 1e-12.
         order (str): ``'tokens'`` is (q̂k̂ᵀ)v, of cost n·m·(d + c), ``'channels'`` is q̂(k̂ᵀv), of cost (n + m)·d·c;
-            ``'auto'`` takes the cheaper of the two: for n = m and d = c the former if n < d.
+            ``'auto'`` takes the cheaper of the two: for n = m and d = c the former if n < d. OptionError for others.
 
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``, or float32 under autocast. Computed in float32 at least.
-
-    Raises:
-        ValueError: If ``order`` is unknown.
     """
-    if order not in ORDERS:
-        raise ValueError(f'order must be one of {", ".join(ORDERS)}; got {order!r}')
+    check_choice('order', order, ORDERS)
     return _attend(_wide(q), k, v, mask, p, eps, order, None)
 
 

@@ -219,6 +219,40 @@ def test_attention_norm_is_not_lost(kwargs, plain):
     assert (SOFT('tiny', **kwargs).stages[0].blocks[0].attn.product is soft_attention) == plain
 
 
+@pytest.mark.parametrize('grad', [True, False])
+@pytest.mark.parametrize(
+    'body, name',
+    [
+        *((body, 'SOFTAttention') for body in BODIES),
+        *(('deit', name) for name in NAMES),
+        ('xcit', 'SimAAttention'),
+        ('cvt', 'SimAAttention'),
+    ],
+)
+def test_low_rank_adapters_fit_every_linear_map(body, name, grad):
+    """Of mmpretrain, which replaces modules by others of another class; at first they change nothing."""
+    from mmpretrain.models.peft.lora import LoRALinear
+
+    model, x = build(body, name).eval(), torch.rand(1, 3, 64, 64)
+    linear = [key for key, module in model.named_modules() if isinstance(module, nn.Linear)]
+    with torch.set_grad_enabled(grad):
+        want = model(x)
+        for key in linear:
+            parent, _, child = key.rpartition('.')
+            setattr(model.get_submodule(parent), child, LoRALinear(model.get_submodule(key), rank=4))
+        assert_close(model(x), want)
+
+
+def test_a_function_in_the_registry():
+    """OpenMMLab's registries take some, too."""
+    MODELS.register_module(name='make', module=lambda: None)
+    try:
+        with pytest.raises(ValueError, match="there is no attention 'SOFTAtention'; choose one of"):
+            SOFT('tiny', attention=dict(type='SOFTAtention'))
+    finally:
+        MODELS.module_dict.pop('make')
+
+
 def test_one_file_is_enough():
     """An attention that is registered outside of the package."""
 
@@ -246,6 +280,8 @@ def test_one_file_is_enough():
         (dict(type='SOFT'), "there is no attention 'SOFT'"),
         (dict(type=nn.Identity), 'there is no attention <class'),
         ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
+        (dict(type='SimAAttention', p=0), 'p must be one of 1, 2, None; got 0'),
+        (dict(type='SimAAttention', reference_tokens=0), 'reference_tokens must be at least 1; got 0'),
         (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),
         (dict(type='GaussianAttention', normalise='l2'), "normalise must be one of none, softmax, mean; got 'l2'"),
     ],

@@ -82,7 +82,7 @@ def test_linformer_that_keeps_all_tokens_is_softmax():
 def test_cosformer_is_a_mean_weighted_by_positions(reweight):
     """Dense, in the other order of products; of values that are all the same, it is that value."""
     attn, x = CosFormerAttention(SITE, reweight).double(), tokens()
-    q, k, v = (t.relu() if i < 2 else t for i, t in enumerate(attn.qkv(x, HW)))
+    q, k, v = (t.relu() if i < 2 else t for i, t in enumerate(attn.split_heads(x, HW)))
     rows, columns = (t.flatten() * torch.pi / 2 for t in torch.meshgrid(torch.arange(6) / 6, torch.arange(10) / 10))
     weights = q @ k.mT
     if reweight:

@@ -81,6 +81,24 @@ def test_options():
     assert all(tensor.is_meta for model in models for tensor in model.state_dict().values())
 
 
+def test_each_stage_of_cvt_may_have_its_attention():
+    attention = [dict(type='SoftmaxAttention'), dict(type='SimAAttention'), dict(type='EfficientAttention')]
+    with torch.device('meta'):
+        stages = SimACvT(attention=attention).stages
+    assert [{block.attn.kind for block in stage.blocks} for stage in stages] == [{one['type']} for one in attention]
+    with pytest.raises(ValueError, match='each of three stages needs'):
+        SimACvT(attention=attention[:2])
+
+
+@pytest.mark.parametrize('backbone', [SOFT, SimADeiT])
+def test_image_sizes_may_be_pairs(backbone):
+    with torch.device('meta'):
+        sizes = [{name: t.shape for name, t in backbone(img_size=size).state_dict().items()} for size in (96, (96, 96))]
+    assert sizes[0] == sizes[1]
+    with pytest.raises(ValueError, match=r'img_size must be one number or two equal ones; got \(96, 64\)'):
+        backbone(img_size=(96, 64))
+
+
 @torch.no_grad()
 def test_weights_can_follow():
     arch, images = dict(embed_dims=32, num_heads=2, depth=2), torch.randn(1, 3, 64, 64)

@@ -14,7 +14,7 @@ from reference_weights import reference_images, reference_state_dict, reference_
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
 
-from mmsoft.attention import SimAClassAttention, SoftmaxClassAttention
+from mmsoft.attention import MultiheadAttention, SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT, to_mmsoft
 
@@ -255,6 +255,30 @@ def test_mask_makes_padding_vanish(height, width):
     assert_close(cls[:1], cls_alone, rtol=1e-9, atol=1e-12)
     model.mask_padding = False
     assert (model(images)[0][:1, :, :h, :w] - alone[0]).abs().max() > 1e-3
+
+
+class FirstToken(MultiheadAttention):
+    """A user's attention for the class token, which returns that alone and takes no mask."""
+
+    for_class_token = True
+
+    def product(self, q, k, v, mask=None):
+        return (q[:, :, :1] @ k.mT).softmax(-1) @ v
+
+
+def test_mask_around_an_attention_of_the_class_token_without_one():
+    images = torch.zeros(2, 3, 96, 128, dtype=torch.float64)
+    images[0, :, :50, :61], images[1] = torch.randn(3, 50, 61), torch.randn(3, 96, 128)
+    options = dict(class_attention=dict(type=FirstToken), out_type='cls_token')
+    model = small(SimAXCiT, mask_padding=True, **options).double().eval()
+    (cls,), (alone,) = model(images), model(images[:1, :, :50, :61])
+    assert_close(cls[:1], alone, rtol=1e-9, atol=1e-12)
+
+
+def test_mask_keeps_float64():
+    model = small(SimAXCiT, mask_padding=True).double().eval()
+    masked = model.pos_encoding((3, 4), torch.tensor([[3, 4]]))
+    assert_close(masked[0], model.pos_encoding((3, 4)), rtol=0, atol=1e-15)
 
 
 def reference_weights(model):

@@ -262,6 +262,7 @@ def test_layer_depths_run_from_the_stem_to_the_head():
         (dict(arch=dict(NANO, sampling_ratios=[8, 4])), 'each of them in .*sampling_ratios'),
         (dict(arch=dict(NANO, embed_dims=[32] * 5)), 'each of them in .*embed_dims'),
         (dict(arch=dict(NANO, num_heads=[3, 2, 2, 2])), '3 heads'),
+        (dict(arch=dict(NANO, kernel_sizes=[9, 4, 3, 3])), 'kernel sizes must be odd; got 4'),
         (dict(out_indices=(0, 4)), 'out_indices'),
         (dict(out_indices=()), 'out_indices'),
         (dict(out_type='logits'), 'out_type'),

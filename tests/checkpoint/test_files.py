@@ -168,6 +168,7 @@ CHOICES = {
     'model before its average': (dict(model={'a': 1}, model_ema={'a': 2}), 'model', 1),
     'bare': ({'a': 1}, '', 1),
     'distributed': (dict(model={'module.a': 1}), 'model', 1),
+    'compiled': (dict(model={'_orig_mod.module.a': 1}), 'model', 1),
     'mmengine': (dict(state_dict={'a': 1}, ema_state_dict={'module.a': 2}, meta={}), 'state_dict', 1),
 }
 

@@ -84,13 +84,13 @@ def test_xcit(xcit, tmp_path, log, names):
     for ours, theirs in zip(backbone.blocks, xcit.blocks):
         torch.testing.assert_close(ours.ffn(tokens), theirs.mlp(tokens))
         torch.testing.assert_close(ours.lpi(tokens, hw), theirs.local_mp(tokens, *hw))
-        q, k, v = ours.attn.qkv(tokens, hw)
+        q, k, v = ours.attn.split_heads(tokens, hw)
         assert torch.equal(
             torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], -1), theirs.attn.qkv(tokens)
         )
     for ours, theirs in zip(backbone.cls_blocks, xcit.cls_attn_blocks):
         torch.testing.assert_close(ours.ffn(tokens), theirs.mlp(tokens))
-        q, k, v = (part.transpose(1, 2).flatten(2) for part in ours.attn.qkv(tokens, hw))
+        q, k, v = (part.transpose(1, 2).flatten(2) for part in ours.attn.split_heads(tokens, hw))
         torch.testing.assert_close((q, k, v), tuple(getattr(theirs.attn, x)(tokens) for x in 'qkv'))
     (report,) = log
     assert (

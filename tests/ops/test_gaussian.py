@@ -102,6 +102,27 @@ def test_product_equals_dense_in_value_and_gradients(shape, dtype, route):
     assert max(error(got, want)) < TOLERANCE[dtype]
 
 
+@every_route
+@pytest.mark.parametrize('single', [(2,), (0,), (1, 2), (0, 2)], ids=str)
+@pytest.mark.parametrize('dims', [(0,), (1,), (0, 1)], ids=str)
+def test_images_and_heads_are_broadcast(dims, single, route):
+    """As where heads share their values. A fused kernel would read beyond the end of the smaller tensors."""
+    case = [
+        t[[slice(1 if i in single and dim in dims else None) for dim in range(2)]]
+        for i, t in enumerate(inputs((2, 3, 70, 37, 8, 8)))
+    ]
+    want = value_and_grads(dense.gaussian_product, *case)
+    assert max(error(value_and_grads(gaussian_product, *case, dtype=torch.float32), want)) < 1e-5
+
+
+@every_route
+@pytest.mark.parametrize('sizes', [(1, 37), (30, 37), (37, 30)], ids=str)
+def test_as_many_values_as_tokens(sizes, route):
+    x, y, b = inputs((1, 2, 70, 37, 8, 8))
+    with pytest.raises(RuntimeError):
+        gaussian_product(x, y[:, :, : sizes[0]], b[:, :, : sizes[1]])
+
+
 @every_setting
 @every_route
 def test_product_on_every_device(setting, route):
