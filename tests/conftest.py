@@ -1,6 +1,7 @@
 """Two threads at most, as more only get in each other's way on small tensors, and a seed before each test."""
 
 import functools
+import gc
 import os
 import random
 import shutil
@@ -39,6 +40,12 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker('cuda'):
                 item.add_marker(pytest.mark.skip(reason='no GPU'))
+
+
+def pytest_collection_finish():
+    """What was imported is never freed; without this, Python would look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

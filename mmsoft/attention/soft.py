@@ -63,7 +63,7 @@ class SOFTAttention(Attention):
         if kernel_size % 2 == 0:
             raise OptionError(f'kernel sizes must be odd; got {kernel_size}')
         self.kind = f'{self.kind}(norm={norm})'
-        self.scale = (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; the bottleneck's LayerNorm undoes it there
+        self.dims, self.scale = dims, (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; undone by the LayerNorm
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
         self.query = nn.Linear(dims, dims)
@@ -88,8 +88,8 @@ class SOFTAttention(Attention):
         else:
             out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
-        filters = self.conv.weight.expand(-1, sizes[-1], -1, -1).flatten(0, 1).unsqueeze(1)
-        local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=x.size(2)))
+        filters = self.conv.weight.expand(-1, self.dims // self.num_heads, -1, -1).flatten(0, 1).unsqueeze(1)
+        local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=self.dims))
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:

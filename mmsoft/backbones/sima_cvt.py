@@ -74,7 +74,7 @@ class SimACvT(BaseBackbone):
         self.arch = self.read_arch(arch)
         attentions = [attention] * 3 if isinstance(attention, dict) else attention
         if {*map(len, self.arch.values()), len(attentions)} != {3}:
-            raise OptionError(f'each of three stages needs a number in {", ".join(self.arch)}, and a list an attention')
+            raise OptionError(f'arch needs a number for each of three stages in {", ".join(self.arch)}; attention, too')
         super().__init__(3, out_indices, **kwargs)
         self.embed_dims = self.arch['embed_dims']
         project = partial(ConvQKV, norm_cfg=norm_cfg)

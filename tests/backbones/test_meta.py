@@ -86,7 +86,7 @@ def test_each_stage_of_cvt_may_have_its_attention():
     with torch.device('meta'):
         stages = SimACvT(attention=attention).stages
     assert [{block.attn.kind for block in stage.blocks} for stage in stages] == [{one['type']} for one in attention]
-    with pytest.raises(ValueError, match='each of three stages needs'):
+    with pytest.raises(ValueError, match='a number for each of three stages in .*; attention, too'):
         SimACvT(attention=attention[:2])
 
 
