@@ -34,9 +34,6 @@ class TimmModel(nn.Module):
         in_chans (int): Channels of the image.
         global_pool (str): Whether class token (``'token'``), mean of others (``'avg'``) or all (``''``) go to the head.
         **kwargs: Those of the backbone.
-
-    Attributes:
-        feature_info (list[dict]): Channels and stride of the maps that :meth:`forward_intermediates` can return.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class TimmModel(nn.Module):
             initialize(module, getattr(module, 'init_cfg', None) or [])
         part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
         patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
-        self.feature_info = [
+        self.feature_info = [  # of the maps that forward_intermediates can return
             dict(num_chs=dims, reduction=patch << i * (part == 'stages'), module=f'backbone.{part}.{i}')
             for i, dims in enumerate(self.backbone.out_channels)
         ]

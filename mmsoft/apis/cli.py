@@ -26,7 +26,9 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     try:
         use_safe_loading()
         code = run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SyntaxError) as error:  # mmengine makes this of that while it writes a config
+        if KeyboardInterrupt not in (type(error), type(error.__context__)):
+            raise
         print(f'\n{when_interrupted}', file=sys.stderr)
         return 130
     except (UsageError, OSError) as error:
@@ -39,6 +41,16 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     return code if isinstance(code, int) else 0
 
 
+class KeyValues(DictAction):
+    """mmengine's ``DictAction``, which says what is wrong."""
+
+    def __call__(self, parser: ArgumentParser, *args: Any) -> None:
+        try:
+            super().__call__(parser, *args)
+        except (ValueError, AssertionError) as error:
+            parser.error(f'--cfg-options takes KEY=VALUE, and nothing behind it ({error})')
+
+
 def config_parser(description: Optional[str], checkpoint: bool = True) -> ArgumentParser:
     """A parser with the arguments that tools share: a config, options that override it, and a ``checkpoint`` or not."""
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
@@ -47,7 +59,7 @@ def config_parser(description: Optional[str], checkpoint: bool = True) -> Argume
         parser.add_argument('checkpoint', help='weights of the model')
     example = 'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments'
     what = f'override settings of the config, as {example}'
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help=what)
+    parser.add_argument('--cfg-options', nargs='+', action=KeyValues, metavar='KEY=VALUE', help=what)
     return parser
 
 

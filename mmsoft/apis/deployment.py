@@ -33,19 +33,15 @@ def export(
 ) -> str:
     """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
+    Returns what was written, for the user. Raises UsageError if files are missing or exist already, options do not fit,
+    the model cannot be exported, or the file does not give the model's results.
+
     Args:
         config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
         out (str): File to write, ``.onnx``.
         size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size. Default: any.
         force (bool): Whether to replace a file.
         cfg_options (dict, optional): Settings by dotted keys that override those of the config.
-
-    Returns:
-        str: What was written, for the user.
-
-    Raises:
-        UsageError: If files are missing or exist already, options do not fit, the model cannot be exported, or the
-            file does not give the model's results.
     """
     path = Path(out)
     if path.suffix != '.onnx':
@@ -88,6 +84,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
         mean=settings.get('mean'),
         std=settings.get('std'),
+        pad_size=(settings.get('test_cfg') or {}).get('size'),
         pad_divisor=padding.get('pad_size_divisor') or padding.get('size_divisor') or 1,
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
@@ -134,16 +131,9 @@ def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], 
 
     contents = io.BytesIO()
     by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
-    torch.onnx.export(
-        graph,
-        example,
-        contents,
-        opset_version=OPSET,
-        input_names=list(graph.inputs),
-        output_names=list(graph.outputs),
-        dynamic_axes=dict(images={dim: AXES[dim] for dim in free}),
-        **by_script,
-    )
+    names = dict(input_names=list(graph.inputs), output_names=list(graph.outputs))
+    axes = dict(images={dim: AXES[dim] for dim in free})
+    torch.onnx.export(graph, example, contents, opset_version=OPSET, dynamic_axes=axes, **names, **by_script)
     model = onnx.load_model_from_string(contents.getvalue())
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
     onnx.helper.set_model_props(model, {KEY: text})

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Optional
 
+import numpy as np
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
@@ -19,6 +20,7 @@ from ..datasets.shapes import ensure_shapes
 from ..engine.checkpoints import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, Options, datasets, dicts, explained, load_config, type_name, without_pretrained
+from .prediction import check_new
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
 NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead')  # but not of these: borders, words
@@ -37,6 +39,8 @@ def train(
 ) -> None:
     """Trains a model, and evaluates it on the way.
 
+    Raises UsageError if files are missing, or if the config does not fit its data or cannot be built.
+
     Args:
         config: Path of the config.
         work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
@@ -47,9 +51,6 @@ def train(
         launcher: How the processes of distributed training were started: none, pytorch, slurm or mpi.
         demo_data: Whether to train on the synthetic shapes data set instead of the config's data.
         from_scratch: Whether to start from random weights instead of the config's pretrained ones.
-
-    Raises:
-        UsageError: If files are missing, or if the config does not fit its data or cannot be built.
     """
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
@@ -60,7 +61,7 @@ def train(
                 raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size, which {config} has not.')
             cfg.auto_scale_lr.enable = True
         if amp:
-            if cfg.optim_wrapper.get('type', 'OptimWrapper') not in ('OptimWrapper', 'AmpOptimWrapper'):
+            if type_name(cfg.optim_wrapper) not in ('', 'OptimWrapper', 'AmpOptimWrapper'):
                 raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {cfg.optim_wrapper.type}.')
             cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale=cfg.optim_wrapper.get('loss_scale', 'dynamic'))
         if resume == 'auto':
@@ -87,7 +88,7 @@ def test(
     demo_data: bool = False,
     without_attention: Optional[list[int]] = None,
 ) -> dict[str, float]:
-    """Evaluates a model; returns scores by their names.
+    """Evaluates a model; returns scores by their names. Raises as :func:`train`, and if the checkpoint does not fit.
 
     Args:
         config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
@@ -98,13 +99,11 @@ def test(
         tta: Whether to merge predictions over several versions of each image.
         without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
             control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
-
-    Raises:
-        UsageError: If files are missing, or if the config does not fit its data or checkpoint or cannot be built.
     """
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
         cfg.load_from, cfg.resume = checkpoint, False
+        object.__setattr__(cfg, '_filename', None)  # mmengine would replace the config that training has left
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
         if tta:
@@ -152,7 +151,13 @@ def build(cfg: Config, *loops: str) -> Runner:
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
+        elif loops == ('test',):
+            raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
     if 'train' in loops:
+        model, given = cfg.get('model') or {}, (cfg.get('data_preprocessor') or {}).get('num_classes')
+        wanted, mixes = (model.get('head') or {}).get('num_classes'), (model.get('train_cfg') or {}).get('augments')
+        if mixes and given and wanted and given != wanted:  # mixed images have vectors of labels
+            raise UsageError(f'data_preprocessor.num_classes is {given}; set {wanted}, as model.head has.')
         check_objects(runner.train_loop.dataloader.dataset)
         if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
@@ -181,10 +186,12 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
 def save_predictions(cfg: Config, out: str) -> None:
     """Changes a config so that the test saves predictions: to a .pkl file, or label maps to a folder."""
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
-    if out.endswith(('.pkl', '.pickle')):
+    if out.lower().endswith(('.pkl', '.pickle')):
+        Path(out).parent.mkdir(parents=True, exist_ok=True)  # now, and not after the evaluation
         dump = 'DumpDetResults' if cfg.default_scope == 'mmdet' else 'DumpResults'
         cfg.test_evaluator = [*evaluators, dict(type=dump, out_file_path=out)]
     elif cfg.default_scope == 'mmseg':
+        check_new(out, '--out')  # it may hold annotations
         cfg.test_evaluator = [dict(one, output_dir=out, keep_results=True) for one in evaluators]
     else:
         raise UsageError(f'--out {out} is not a .pkl file; a folder is for semantic segmentation only.')
@@ -197,6 +204,10 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
         own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
         parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
         panoptic = 'CocoPanopticMetric' in map(type_name, parts)  # beside which CocoMetric has things in another file
+        count = ((cfg.get('model') or {}).get('head') or {}).get('num_classes')
+        for part in dicts(cfg.get(f'{name}_evaluator')):
+            if count and np.max(part.get('topk') or 1) > count:
+                raise UsageError(f'{name}_evaluator.topk is {part["topk"]}, and there are {count} classes; set (1,).')
         for part in parts:
             file, is_coco = Path(part['ann_file']), type_name(part) == 'CocoMetric'
             if own and not (is_coco and panoptic) and file.resolve() not in map(Path.resolve, own):
@@ -220,7 +231,7 @@ def check_resumable(checkpoint: str) -> None:
 def check_objects(dataset: Dataset) -> None:
     """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
     if hasattr(dataset, 'cat_ids') and not any(dataset.get_data_info(i)['instances'] for i in range(len(dataset))):
-        form = 'boxes are [x, y, width, height] in pixels, and image_id of an annotation is the id of an image'
+        form = 'boxes are [x, y, width, height] in pixels, image_id and category_id ids of an image and a category'
         raise UsageError(f'{dataset.ann_file} has no objects for its images: {form}.')
 
 

@@ -19,7 +19,7 @@ from mmsoft.utils.files import atomic_write, whole_or_none
 
 from .tasks import Task, build_task
 
-SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
+SUFFIXES = ('.bmp', '.gif', '.jfif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')  # for some others Pillow starts other programs
 
 
@@ -39,6 +39,9 @@ def predict(
 ) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
+    Returns the broken images, which were named and skipped. Raises UsageError if files are missing, ``out_dir`` is not
+    empty or options do not fit.
+
     Args:
         config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
         source (str): An image, or a folder of images.
@@ -48,12 +51,6 @@ def predict(
         save_pred (bool): Whether to save the prediction of each image as a file that programs read, see
             :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
         cfg_options (dict, optional): Settings by dotted keys that override those of the config.
-
-    Returns:
-        list[Path]: Broken images, which were named and skipped.
-
-    Raises:
-        UsageError: If files are missing, ``out_dir`` is not empty or options do not fit.
     """
     out, cfg = Path(out_dir), load_config(config, cfg_options)
     names = find_images(source)
@@ -101,7 +98,7 @@ def find_images(source: str) -> dict[Path, Path]:
     if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
     names = {path: path.relative_to(base) for path in images}
-    as_png, drawn = result_names(names.values(), '.png'), set(SUFFIXES) - {'.pgm'}  # which takes no colours
+    as_png, drawn = result_names(names.values(), '.png'), set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # not by OpenCV
     return {path: name if name.suffix.lower() in drawn else as_png[name] for path, name in names.items()}
 
 
@@ -119,6 +116,8 @@ def read_image(path: Path) -> np.ndarray:
             opened.load()
             image = mmcv.imfrombytes(data)
             if image is None:  # animations, for example
+                if opened.mode[0] in 'FI':
+                    raise ValueError(f'its pixels are numbers of another kind than 8 bits, {opened.mode}')
                 image = np.asarray(ImageOps.exif_transpose(opened).convert('RGB'))[..., ::-1].copy()
     except Exception as error:  # decoders raise exceptions of many types
         unknown = isinstance(error, UnidentifiedImageError)
@@ -138,7 +137,7 @@ def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
     }
 
 
-def check_new(folder: str) -> None:
-    """Raises UsageError if a folder for results holds something."""
+def check_new(folder: str, option: str = '--out-dir') -> None:
+    """Raises UsageError if a folder for results, an ``option``, holds something."""
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-        raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another --out-dir.')
+        raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another {option}.')

@@ -153,7 +153,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
 
     use_safe_loading()
     try:
-        torch.empty(0, device=device or 'cpu')
+        torch.zeros(1, device=device or 'cpu').item()
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction

@@ -40,25 +40,19 @@ def visualize(
     """Writes a sheet ``OUT_DIR/vis/….png`` for each image, of what the network sees in the stages of its backbone.
 
     ``OUT_DIR/attention_share.json`` has the share of attention in each block, a mean over the images; see
-    :class:`mmsoft.attention.measure.Contribution`.
+    :class:`mmsoft.attention.measure.Contribution`. Returns broken images, and raises, as :func:`~mmsoft.apis.predict`.
 
     Args:
         config (str): Config of a detector, segmenter or classifier with a backbone of mmsoft.
-        checkpoint, source, out_dir, device, cfg_options: As in :func:`~mmsoft.apis.predict`.
+        checkpoint, source, out_dir, device, cfg_options: As there.
         stages (Sequence[int], optional): Stages, or blocks of a backbone of one stride, counted from 0 as in
             ``out_indices``. Defaults to all stages, or four blocks evenly spread.
-
-    Returns:
-        list[Path]: Broken images, which were named and skipped.
-
-    Raises:
-        UsageError: If files are missing, ``out_dir`` is not empty or options do not fit.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device)
-    model, backbone = task.inferencer.model, task.inferencer.model.backbone
+    model, backbone = task.inferencer.model, getattr(task.inferencer.model, 'backbone', None)
     if not isinstance(backbone, BaseBackbone):
         raise UsageError(f'{config} has the backbone {type(backbone).__name__}, which is not one of mmsoft.')
     count = len(getattr(backbone, 'stages', None) or backbone.blocks)

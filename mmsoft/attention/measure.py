@@ -53,11 +53,8 @@ class Contribution:
 def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
     """Measures every attention of a model, but those of the class token alone, while the context lasts.
 
-    Args:
-        model (nn.Module): Any model that contains mmsoft's attentions, or a user's subclasses of them.
-
-    Yields:
-        dict[str, Contribution]: By the name of the attention in the model; filled by each forward pass.
+    ``model`` contains mmsoft's attentions, or a user's subclasses of them. Yields contributions by the names of the
+    attentions in the model; each forward pass adds to them.
 
     Example:
         >>> with measured_attention(model) as contributions:
@@ -81,14 +78,12 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
     """Sets the output of attention to zero while the context lasts: the control for whether a network uses it.
 
     What a block adds beside attention stays: convolutions of the values, residual connections, FFNs, a bias behind it.
+    Yields the number of attentions that are set to zero.
 
     Args:
         model (nn.Module): Any model that contains mmsoft's attentions.
         stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults
             to None: all but those of the class token alone and, beside others, softmax, as in SOFT's last stage.
-
-    Yields:
-        int: Number of attentions that are set to zero.
     """
     chosen = [(name, one) for name, one in _attentions(model) if not one.for_class_token]
     if stages is None:

@@ -123,10 +123,7 @@ class ConvProjection(Sequential):
 class ConvQKV(BaseModule):
     """A convolutional projection for queries, and two of stride 2 for keys and values (CvT, 2103.15808, Sec. 3.2).
 
-    Args:
-        embed_dims (int): Channels C.
-        num_heads (int): Heads h, which divide C.
-        norm_cfg (dict): Norm of the convolutions.
+    ``embed_dims`` are channels C, which ``num_heads`` h divide; ``norm_cfg`` is the norm of the convolutions.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, norm_cfg: dict) -> None:

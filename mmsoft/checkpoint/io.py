@@ -47,10 +47,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
 
     Returns:
         dict: What the file holds. ``_metadata`` is kept, a dict of dicts; mmengine's logged values are not.
-
-    Raises:
-        CheckpointError: If the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
-            holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
+        CheckpointError if the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
+        holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
     """
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()

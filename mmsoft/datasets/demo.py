@@ -40,8 +40,8 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     for name in LOADERS:
         split = 'train' if name.startswith('train') else 'val'
         dataset = dict(shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val')
-        # A classifier keeps its pipeline: many are made for one size.
-        dataset['pipeline'] = cfg[name].dataset.pipeline if scope == 'mmpretrain' else _pipeline(scope, split, masks)
+        keeps = scope == 'mmpretrain'  # its pipeline: many are made for one size
+        dataset['pipeline'] = next(datasets(cfg, name))['pipeline'] if keeps else _pipeline(scope, split, masks)
         cfg[name].dataset, batch_size = dataset, min(cfg[name].batch_size, BATCH_SIZE[scope])
         cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
     metrics = dict(

@@ -23,9 +23,6 @@ class AttentionShareHook(Hook):
         interval (int): Iterations from one measurement to the next. Defaults to 200, less than 1% of the time.
         begin (int): First iteration at which a stage whose blocks all have a share below 0.01 is reported; SimA begins
             with small shares. Defaults to 1000.
-
-    Example:
-        >>> custom_hooks = [*_base_.custom_hooks, dict(type='mmsoft.AttentionShareHook')]
     """
 
     def __init__(self, interval: int = 200, begin: int = 1000) -> None:

@@ -14,9 +14,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     this one asks the backbone for ``get_layer_depth``.
 
     Args:
-        optim_wrapper_cfg (dict): As for mmengine's constructor.
-        paramwise_cfg (dict): As for mmengine's constructor, and ``layer_decay_rate`` (float): the factor from one
-            layer to the one before, on top of whatever rate the others give. Defaults to 1.
+        optim_wrapper_cfg, paramwise_cfg (dict): As for mmengine's constructor; the latter has ``layer_decay_rate``
+            (float), too: the factor from one layer to the one before, on top of other rates. Defaults to 1.
     """
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:

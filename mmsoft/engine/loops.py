@@ -22,6 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from mmsoft.registry import LOOPS, RUNNERS
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import explained
 
 Key = tuple[int, ...]  # the seed, whether random states are a sample's (1) or an iteration's (0), and numbers
 
@@ -70,12 +71,26 @@ class NamedSamples(Dataset):
             key, index = index
             set_random_states(*key)
         try:
-            return self.dataset[index]
+            sample = self.dataset[index]
+            check_labels(sample, self.dataset)
+            return sample
         except Exception as error:  # whatever a pipeline makes of what it finds
             reason = f'{type(error).__name__}: {error}'.splitlines()[0]
             info = self.dataset.get_data_info(index) if hasattr(self.dataset, 'get_data_info') else {}
             name = info.get('img_path') or f'Sample {index} of {type(self.dataset).__name__}'
             raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
+
+
+def check_labels(sample: Any, dataset: Dataset) -> None:
+    """Raises ValueError if a sample of mmseg has a label map with colours, or with other values than its classes."""
+    data = sample.get('data_samples') if isinstance(sample, dict) else None
+    count = len((getattr(dataset, 'metainfo', None) or {}).get('classes') or ())
+    if count and 'data' in getattr(data, 'gt_sem_seg', ()):
+        labels = data.gt_sem_seg.data
+        strange = labels[(labels >= count) & (labels != 255) & (labels != getattr(dataset, 'ignore_index', 255))]
+        if labels.size(0) != 1 or len(strange):
+            what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
+            raise ValueError(f'its label map has {what}: classes are 0 to {count - 1}, and 255 is left out')
 
 
 class NumberedBatches:
@@ -141,11 +156,7 @@ class _Resumable:
 
 @LOOPS.register_module()
 class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
-    """mmengine's loop, with its arguments, resumed to the bit.
-
-    Example:
-        >>> train_cfg = dict(type='mmsoft.EpochBasedTrainLoop', max_epochs=12)
-    """
+    """mmengine's loop, with its arguments, resumed to the bit: ``type='mmsoft.EpochBasedTrainLoop'``."""
 
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
@@ -195,10 +206,8 @@ class _Batches:
 class Runner(MMRunner):
     """mmengine's runner with the loops of this module for mmengine's, and with :class:`NamedSamples` in all loaders.
 
-    Environment, config and the order of hooks, some hundred lines, are in the log file and not on the console.
-
-    Example:
-        >>> runner_type = 'mmsoft.Runner'
+    Environment, config and the order of hooks, some hundred lines, are in the log file and not on the console. A config
+    chooses it by ``runner_type = 'mmsoft.Runner'``.
     """
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
@@ -210,12 +219,18 @@ class Runner(MMRunner):
         return logger
 
     def build_train_loop(self, loop: Union[BaseLoop, dict]) -> BaseLoop:
-        """See mmengine's runner. A loop that a config names by its class, or with a scope in front, stays."""
+        """See mmengine's runner. ``'mmengine.EpochBasedTrainLoop'`` chooses mmengine's."""
         if isinstance(loop, dict) and isinstance(self._train_dataloader, dict):  # whose samples get keys
             loop = dict(loop)
             kind = loop.pop('type', None) or f'{"Epoch" if loop.pop("by_epoch") else "Iter"}BasedTrainLoop'
-            loop['type'] = f'mmsoft.{kind}' if kind in ('EpochBasedTrainLoop', 'IterBasedTrainLoop') else kind
+            name = kind.__name__ if kind in (loops.EpochBasedTrainLoop, loops.IterBasedTrainLoop) else kind
+            loop['type'] = f'mmsoft.{name}' if name in ('EpochBasedTrainLoop', 'IterBasedTrainLoop') else kind
         return super().build_train_loop(loop)
+
+    def build_param_scheduler(self, scheduler: Any) -> Any:
+        """See mmengine's runner; UsageError if it cannot be built."""
+        with explained('param_scheduler'):
+            return super().build_param_scheduler(scheduler)
 
     @staticmethod
     def build_dataloader(dataloader: Union[DataLoader, dict], seed: Optional[int] = None, **kwargs) -> DataLoader:

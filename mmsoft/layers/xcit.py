@@ -18,8 +18,7 @@ from .embed import ConvNormAct
 from .maps import to_map, to_tokens
 
 HW = tuple[int, int]
-# Of the position encoding: sines and cosines of each coordinate, and their longest wavelength over the shortest.
-NUM_FEATS, TEMPERATURE = 32, 10000.0
+NUM_FEATS, TEMPERATURE = 32, 10000.0  # of positions: waves of each coordinate, their longest over their shortest
 
 
 def image_extent(x: Tensor) -> Tensor:

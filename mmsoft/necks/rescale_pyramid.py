@@ -23,13 +23,10 @@ class RescalePyramid(BaseModule):
 
     Args:
         in_channels (int): Channels of every map.
-        rescales (Sequence[float]): Scale of each level, a power of two: (4, 2, 1, 0.5) makes strides 4, 8, 16, 32
-            of patches of 16; (2, 1, 0.5, 0.25) makes them of patches of 8.
+        rescales (Sequence[float]): Scale of each level, a power of two or ValueError: (4, 2, 1, 0.5) makes strides 4,
+            8, 16, 32 of patches of 16; (2, 1, 0.5, 0.25) makes them of patches of 8.
         norm_cfg (dict): Norm between transposed convolutions. Defaults to BatchNorm.
         init_cfg (dict or list[dict], optional): See :class:`BaseModule`.
-
-    Raises:
-        ValueError: If a scale is not a power of two, or maps and scales do not match in number.
 
     Example:
         >>> neck = [dict(type='mmsoft.RescalePyramid', in_channels=384),
@@ -47,7 +44,7 @@ class RescalePyramid(BaseModule):
         self.levels = ModuleList(_rescale(in_channels, scale, norm_cfg) for scale in rescales)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps of shape (B, C, H, W), one for each level or one for all, to (B, C, scale · H, scale · W) each."""
+        """Maps (B, C, H, W), one a level or one for all (or ValueError), to (B, C, scale · H, scale · W) each."""
         if len(inputs) == 1:
             inputs = tuple(inputs) * len(self.levels)
         if len(inputs) != len(self.levels):
@@ -82,7 +79,7 @@ class MaxPool(nn.MaxPool2d):
 
 
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
-    steps = round(math.log2(scale))
+    steps = round(math.log2(scale)) if scale > 0 else 0
     if 2.0**steps != scale:
         raise ValueError(f'rescales must be powers of two, got {scale}')
     if steps < 0:

@@ -189,6 +189,13 @@ def test_detections_of_nearly_one_score_may_come_in_either_order():
     assert deployment.is_same([dense + 1e-4], [dense]) and not deployment.is_same([dense.flip(0)], [dense])
 
 
+def test_a_segmenter_s_padding_to_a_size_is_described():
+    cfg = load_config(f'{ROOT}/configs/upernet_soft_nano_shapes.py')
+    assert deployment.describe(cfg, torch.nn.Identity())['pad_size'] == (128, 128)
+    cfg = load_config(f'{ROOT}/configs/retinanet_soft_nano_shapes.py')
+    assert deployment.describe(cfg, torch.nn.Identity())['pad_size'] is None
+
+
 def test_the_file_says_what_it_takes(trained, tmp_path):
     config, weights = trained('retinanet_soft_tiny_1x')
     file = str(tmp_path / 'model.onnx')

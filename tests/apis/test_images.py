@@ -37,6 +37,23 @@ def test_pictures_are_turned_as_the_hosts_turn_them(tmp_path):
     assert read_image(tmp_path / 'x.jpg').shape == (40, 20, 3)
 
 
+@pytest.mark.parametrize('mode', ['F', 'I'])
+def test_pixels_of_more_than_8_bits_are_refused(tmp_path, mode):
+    """Which Pillow would turn black or white."""
+    Image.new(mode, (4, 3), 1).save(tmp_path / 'x.tif')
+    with pytest.raises(BrokenImage, match=f'another kind than 8 bits, {mode}'):
+        read_image(tmp_path / 'x.tif')
+
+
+def test_whatever_is_read_is_found(tmp_path):
+    for name in ('a.gif', 'b.jfif'):
+        Image.new('RGB', (4, 3), (255, 0, 0)).save(tmp_path / name, 'GIF' if name == 'a.gif' else 'JPEG')
+    found = find_images(str(tmp_path))
+    assert [path.name for path in found] == ['a.gif', 'b.jfif']
+    assert [str(path) for path in found.values()] == ['a.png', 'b.png']
+    assert all(read_image(path).shape == (3, 4, 3) for path in found)
+
+
 def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     """Pillow opens PostScript by Ghostscript, whatever the file is called."""
     started = []

@@ -19,7 +19,7 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from safetensors.torch import save_file
 
-from mmsoft.apis import export, predict, visualize
+from mmsoft.apis import export, predict, visualization, visualize
 from mmsoft.apis.tasks import Classification, Segmentation, build_task
 from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.datasets.demo import retarget
@@ -177,6 +177,7 @@ def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_
         (dict(checkpoint='nowhere.pth'), 'nowhere.pth is not a file'),
         (dict(config='nowhere.py'), 'nowhere.py cannot be read as a config'),
         (dict(device='cuda:99'), '--device cuda:99 cannot be used'),
+        (dict(device='meta'), '--device meta cannot be used'),
         (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
     ],
 )
@@ -239,6 +240,13 @@ def test_a_config_that_cannot_be_built_is_one_sentence(trained, pictures, tmp_pa
     wrong.write_text(f"_base_ = '{config}'\nmodel = dict(neck=dict(num_out=5))")
     with pytest.raises(UsageError, match=r'wrong.py cannot be run \(TypeError: .*num_out'):
         predict(str(wrong), checkpoint, str(pictures), str(tmp_path / 'out'), 'cpu')
+
+
+def test_a_model_without_a_backbone_of_its_own_is_not_visualized(trained, pictures, tmp_path, monkeypatch):
+    model = SimpleNamespace(inferencer=SimpleNamespace(model=torch.nn.Linear(1, 1)))
+    monkeypatch.setattr(visualization, 'build_task', lambda *_: model)
+    with pytest.raises(UsageError, match='has the backbone NoneType, which is not one of mmsoft'):
+        visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
 
 
 @pytest.mark.parametrize('run', [predict, visualize, export])

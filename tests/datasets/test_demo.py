@@ -136,6 +136,12 @@ def test_other_data_are_replaced_too(load, root, name):
     assert counts == {len(CLASSES) + len(STUFF) * (cfg.default_scope == 'mmseg')}
 
 
+def test_a_classifier_whose_data_are_repeated(load, root):
+    text = "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=_base_.train_dataloader.dataset))"
+    cfg = retarget(load('mmpretrain::resnet/resnet18_8xb32_in1k.py', text), root=root)
+    assert [step.type for step in cfg.train_dataloader.dataset.pipeline][-1] == 'PackInputs'
+
+
 @pytest.mark.parametrize(
     'name, says',
     [

@@ -16,6 +16,7 @@ from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
 
 from mmsoft.apis import launch
 from mmsoft.engine import loops
+from mmsoft.utils import UsageError
 
 KEPT = 'state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'seen'
 
@@ -131,13 +132,22 @@ def test_batches_of_an_epoch_that_are_trained(iteration, epoch, trained):
         (dict(by_epoch=False, max_iters=1), loops.IterBasedTrainLoop),
         (dict(type='EpochBasedTrainLoop', max_epochs=1), loops.EpochBasedTrainLoop),
         (dict(type='IterBasedTrainLoop', max_iters=1), loops.IterBasedTrainLoop),
-        (dict(type=MMLoop, max_epochs=1), MMLoop),
+        (dict(type=MMLoop, max_epochs=1), loops.EpochBasedTrainLoop),  # as new-style configs write it
+        (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), MMLoop),
     ],
 )
 def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
     runner = RUNNERS.build(Config(toy.config(tmp_path, train_cfg=train_cfg, runner_type='mmsoft.Runner')))
     runner.train()
     assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number',)
+
+
+def test_a_schedule_that_cannot_be_built_is_one_sentence(tmp_path):
+    """A warm-up that is longer than the training, for example."""
+    schedule = dict(type='CosineAnnealingLR', begin=10, end=1)
+    runner = loops.Runner(**toy.config(tmp_path, param_scheduler=schedule))
+    with pytest.raises(UsageError, match=r'^param_scheduler cannot be run \(ValueError: .*begin=10, end=1'):
+        runner.train()
 
 
 def test_a_loader_of_ones_own_has_mmengine_s_loop(tmp_path):

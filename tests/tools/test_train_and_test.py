@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.logging import MMLogger
+from mmengine.optim import OptimWrapper
 from mmengine.visualization import Visualizer
 
 from mmsoft.apis import cli, launch
@@ -182,10 +183,13 @@ class TestHosts:
             with pytest.raises(UsageError, match='--tta needs tta_model and tta_pipeline'):
                 launch.test(f'{name}.py', checkpoint, tta=True, demo_data=True)
             return
-        metrics = launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'out.pkl'), tta=tta, demo_data=True)
+        left = Path(f'trained_{name}/{name}.py').read_text()
+        out = str(tmp_path / 'new/out.pkl')
+        metrics = launch.test(f'{name}.py', checkpoint, f'trained_{name}', out, tta=tta, demo_data=True)
+        assert Path(f'trained_{name}/{name}.py').read_text() == left, 'the config of the training is replaced'
         key = dict(detector='coco/bbox_mAP', segmenter='mIoU', classifier='accuracy/top1')[name]
         assert 0 <= metrics[key] <= 100
-        assert len(pickle.loads((tmp_path / 'out.pkl').read_bytes())) == (8 if name == 'classifier' else 4)
+        assert len(pickle.loads(Path(out).read_bytes())) == (8 if name == 'classifier' else 4)
 
     def test_pictures(self, trained, tmp_path):
         name, checkpoint = trained
@@ -199,6 +203,10 @@ class TestHosts:
         if name == 'segmenter':
             launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'maps'), demo_data=True)
             assert len(list((tmp_path / 'maps').glob('*.png'))) == 4
+            with pytest.raises(
+                UsageError, match='maps is not empty, and nothing there is overwritten; choose another --out'
+            ):
+                launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'maps'), demo_data=True)
         else:
             with pytest.raises(UsageError, match='.pkl'):
                 launch.test(f'{name}.py', checkpoint, out=str(tmp_path / 'maps'), demo_data=True)
@@ -250,6 +258,11 @@ class TestComplaints:
                 ),
                 'ApexOptimWrapper',
             ),
+            pytest.param(  # as new-style configs write it
+                dict(config='detector.py', demo_data=True, amp=True, cfg_options={'optim_wrapper.type': OptimWrapper}),
+                'AmpOptimizerWrapper.* is only available',
+                marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU'),
+            ),
             pytest.param(
                 dict(config='detector.py', demo_data=True, amp=True),
                 'AmpOptimizerWrapper.* is only available',
@@ -295,6 +308,16 @@ class TestComplaints:
         assert cli.command_line(lambda: fail(UsageError('Wrong.')), 'stopped') == 2
         assert cli.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
+
+        def fail_to_format():
+            try:
+                fail(KeyboardInterrupt())
+            except BaseException:
+                raise SyntaxError('Failed to format the config file')  # noqa: B904
+
+        assert cli.command_line(fail_to_format, 'stopped') == 130
+        with pytest.raises(SyntaxError):
+            cli.command_line(lambda: fail(SyntaxError('of the program')), 'stopped')
         with pytest.raises(ZeroDivisionError):
             cli.command_line(lambda: 1 / 0, 'stopped')
 
@@ -305,6 +328,14 @@ class TestComplaints:
         assert found == ['File exists).', 'Not a directory).']
         with pytest.raises(FileNotFoundError):
             cli.command_line((tmp_path / 'absent').read_bytes)
+
+    @pytest.mark.parametrize('words', [['foo'], ['a.b=3', 'epoch_1.pth'], ['a=[1,2']], ids=str)
+    def test_options_of_the_config(self, words, capsys):
+        parser = cli.config_parser('')
+        assert parser.parse_args(['x.py', 'y.pth', '--cfg-options', 'a=[1,2]']).cfg_options == dict(a=[1, 2])
+        with pytest.raises(SystemExit) as end:
+            parser.parse_args(['x.py', 'y.pth', '--cfg-options', *words])
+        assert end.value.code == 2 and '--cfg-options takes KEY=VALUE, and nothing behind it' in capsys.readouterr().err
 
     def test_nothing_is_said_where_nothing_is_wrong(self):
         assert finish(start('train', '--help'))[2] == ''
