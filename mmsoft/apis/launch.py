@@ -103,7 +103,7 @@ def test(
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
         cfg.load_from, cfg.resume = checkpoint, False
-        object.__setattr__(cfg, '_filename', None)  # mmengine would replace the config that training has left
+        object.__setattr__(cfg, '_filename', f'test_{Path(config).stem}.py')  # beside that which training has left
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
         if tta:

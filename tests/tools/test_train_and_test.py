@@ -187,6 +187,7 @@ class TestHosts:
         out = str(tmp_path / 'new/out.pkl')
         metrics = launch.test(f'{name}.py', checkpoint, f'trained_{name}', out, tta=tta, demo_data=True)
         assert Path(f'trained_{name}/{name}.py').read_text() == left, 'the config of the training is replaced'
+        assert Path(f'trained_{name}/test_{name}.py').is_file()
         key = dict(detector='coco/bbox_mAP', segmenter='mIoU', classifier='accuracy/top1')[name]
         assert 0 <= metrics[key] <= 100
         assert len(pickle.loads(Path(out).read_bytes())) == (8 if name == 'classifier' else 4)
