@@ -48,7 +48,9 @@ class TimmModel(nn.Module):
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
-        for module in self.backbone.modules():  # such as SOFT's initial_gamma
+        for module in reversed(
+            [*self.backbone.modules()]
+        ):  # such as SOFT's initial_gamma; the whole loads weights last
             initialize(module, getattr(module, 'init_cfg', None) or [])
         part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
         patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
@@ -158,10 +160,10 @@ class TimmModel(nn.Module):
             return  # a part of another model, which has saved it
         given, own = set(state_dict), {name: tensor.shape for name, tensor in self.state_dict().items()}
         convert_classifier_checkpoint(self.backbone, state_dict)
-        published = given != set(state_dict)  # what others have besides, torch tells
+        published = given != set(state_dict)  # of others, torch tells what the backbone has not
         for name, tensor in list(state_dict.items()):
             is_head = name.startswith('head.') and own.get(name) != tensor.shape
-            if is_head or (published and name not in own):
+            if is_head or (name not in own and (published or not name.startswith('backbone.'))):
                 del state_dict[name]
 
 

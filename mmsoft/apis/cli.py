@@ -48,7 +48,7 @@ class KeyValues(DictAction):
         try:
             super().__call__(parser, *args)
         except (ValueError, AssertionError) as error:
-            parser.error(f'--cfg-options takes KEY=VALUE, and nothing behind it ({error})')
+            parser.error(f'--cfg-options takes KEY=VALUE pairs, and stands after all other arguments ({error})')
 
 
 def config_parser(description: Optional[str], checkpoint: bool = True) -> ArgumentParser:

@@ -37,9 +37,7 @@ def train(
     demo_data: bool = False,
     from_scratch: bool = False,
 ) -> None:
-    """Trains a model, and evaluates it on the way.
-
-    Raises UsageError if files are missing, or if the config does not fit its data or cannot be built.
+    """Trains a model, and evaluates it. Raises UsageError if files are missing or the config does not fit its data.
 
     Args:
         config: Path of the config.
@@ -154,10 +152,6 @@ def build(cfg: Config, *loops: str) -> Runner:
         elif loops == ('test',):
             raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
     if 'train' in loops:
-        model, given = cfg.get('model') or {}, (cfg.get('data_preprocessor') or {}).get('num_classes')
-        wanted, mixes = (model.get('head') or {}).get('num_classes'), (model.get('train_cfg') or {}).get('augments')
-        if mixes and given and wanted and given != wanted:  # mixed images have vectors of labels
-            raise UsageError(f'data_preprocessor.num_classes is {given}; set {wanted}, as model.head has.')
         check_objects(runner.train_loop.dataloader.dataset)
         if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
@@ -186,7 +180,7 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
 def save_predictions(cfg: Config, out: str) -> None:
     """Changes a config so that the test saves predictions: to a .pkl file, or label maps to a folder."""
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
-    if out.lower().endswith(('.pkl', '.pickle')):
+    if out.endswith(('.pkl', '.pickle')):
         Path(out).parent.mkdir(parents=True, exist_ok=True)  # now, and not after the evaluation
         dump = 'DumpDetResults' if cfg.default_scope == 'mmdet' else 'DumpResults'
         cfg.test_evaluator = [*evaluators, dict(type=dump, out_file_path=out)]
@@ -199,14 +193,15 @@ def save_predictions(cfg: Config, out: str) -> None:
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
     """Raises UsageError if an evaluator's annotation file is not that of the data set, or lacks what is scored by."""
+    model = cfg.get('model') or {}
+    count = model['head'].get('num_classes') if isinstance(model.get('head'), dict) else None
     for name in loops:
         sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
         own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
         parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
         panoptic = 'CocoPanopticMetric' in map(type_name, parts)  # beside which CocoMetric has things in another file
-        count = ((cfg.get('model') or {}).get('head') or {}).get('num_classes')
         for part in dicts(cfg.get(f'{name}_evaluator')):
-            if count and np.max(part.get('topk') or 1) > count:
+            if count and type_name(part) == 'Accuracy' and np.max(part.get('topk') or 1) > count:
                 raise UsageError(f'{name}_evaluator.topk is {part["topk"]}, and there are {count} classes; set (1,).')
         for part in parts:
             file, is_coco = Path(part['ann_file']), type_name(part) == 'CocoMetric'

@@ -54,7 +54,7 @@ def visualize(
     task = build_task(cfg, checkpoint, device)
     model, backbone = task.inferencer.model, getattr(task.inferencer.model, 'backbone', None)
     if not isinstance(backbone, BaseBackbone):
-        raise UsageError(f'{config} has the backbone {type(backbone).__name__}, which is not one of mmsoft.')
+        raise UsageError(f'{config} has no backbone of mmsoft, but {type(backbone).__name__}.')
     count = len(getattr(backbone, 'stages', None) or backbone.blocks)
     if stages is None:
         stages = np.unique(np.linspace(-1, count - 1, min(count, 4) + 1)[1:].astype(int)).tolist()

@@ -187,10 +187,10 @@ class BaseBackbone(BaseModule):
 
 def side_of(img_size: ImageSize) -> int:
     """The side of square images, of which OpenMMLab libraries and timm write both; OptionError if they differ."""
-    rows, columns = (img_size, img_size) if isinstance(img_size, int) else img_size
-    if rows != columns:
+    sides = set(img_size) if isinstance(img_size, Sequence) else {img_size}
+    if len(sides) != 1:
         raise OptionError(f'img_size must be one number or two equal ones; got {img_size}')
-    return rows
+    return sides.pop()
 
 
 class Stage(BaseModule):

@@ -72,7 +72,7 @@ class SimACvT(BaseBackbone):
         **kwargs,
     ) -> None:
         self.arch = self.read_arch(arch)
-        attentions = [attention] * 3 if isinstance(attention, dict) else attention
+        attentions = attention if isinstance(attention, (list, tuple)) else [attention] * 3
         if {*map(len, self.arch.values()), len(attentions)} != {3}:
             raise OptionError(f'arch needs a number for each of three stages in {", ".join(self.arch)}; attention, too')
         super().__init__(3, out_indices, **kwargs)

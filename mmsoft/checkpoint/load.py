@@ -22,11 +22,9 @@ from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
     """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what became of it.
 
-    Raises CheckpointError if the file cannot be used for this backbone.
-
     Args:
         backbone (BaseBackbone): The backbone, which is changed.
-        filename (str): A file or an http(s) address, see :func:`read_checkpoint`.
+        filename (str): See :func:`read_checkpoint`; CheckpointError if it cannot be used for this backbone.
         prefix (str, optional): Start of the names to load, in a larger model. Default: ``backbone.`` if there are any.
     """
     state_dict, entry = select_state_dict(read_checkpoint(filename), filename)
@@ -86,12 +84,10 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
     """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a sentence about it.
 
-    Raises CheckpointError if ``source`` cannot be used, or ``target`` must not be replaced.
-
     Args:
-        source (str or Path): A published checkpoint, one of ours or one of mmengine's.
+        source (str or Path): A published checkpoint, ours or mmengine's; CheckpointError if it cannot be used.
         target (str or Path): File to write; ``.safetensors`` chooses that format, any other name ``torch.save``.
-        force (bool): Replace ``target`` if it exists.
+        force (bool): Replace ``target`` if it exists, which is a CheckpointError otherwise.
     """
     if Path(target).is_file() and not force:
         raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')

@@ -32,6 +32,8 @@ def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
         raise CheckpointError(f'{filename} holds no weights by their names; save the state dict of a model.')
+    if any('_orig_mod.' in name for name in weights):  # of a compiled model
+        checkpoint['state_dict'], _ = select_state_dict(weights, filename)
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)
     return checkpoint

@@ -18,6 +18,7 @@ from mmengine.logging import MMLogger
 from mmengine.registry import DATA_SAMPLERS, DATASETS
 from mmengine.runner import BaseLoop, loops
 from mmengine.runner import Runner as MMRunner
+from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from mmsoft.registry import LOOPS, RUNNERS
@@ -71,9 +72,7 @@ class NamedSamples(Dataset):
             key, index = index
             set_random_states(*key)
         try:
-            sample = self.dataset[index]
-            check_labels(sample, self.dataset)
-            return sample
+            return self.dataset[index]
         except Exception as error:  # whatever a pipeline makes of what it finds
             reason = f'{type(error).__name__}: {error}'.splitlines()[0]
             info = self.dataset.get_data_info(index) if hasattr(self.dataset, 'get_data_info') else {}
@@ -81,16 +80,16 @@ class NamedSamples(Dataset):
             raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
 
 
-def check_labels(sample: Any, dataset: Dataset) -> None:
-    """Raises ValueError if a sample of mmseg has a label map with colours, or with other values than its classes."""
-    data = sample.get('data_samples') if isinstance(sample, dict) else None
-    count = len((getattr(dataset, 'metainfo', None) or {}).get('classes') or ())
-    if count and 'data' in getattr(data, 'gt_sem_seg', ()):
-        labels = data.gt_sem_seg.data
-        strange = labels[(labels >= count) & (labels != 255) & (labels != getattr(dataset, 'ignore_index', 255))]
+def check_labels(batch: Any, model: nn.Module) -> None:
+    """Raises BrokenSample if a label map of a batch has colours, or other values than the classes of mmseg's model."""
+    head: Any = next((one for name, one in model.named_modules() if name.endswith('decode_head')), None)
+    for sample in batch['data_samples'] if hasattr(head, 'ignore_index') else ():
+        labels, count = sample.gt_sem_seg.data, head.num_classes
+        strange = labels[(labels >= count) & (labels != head.ignore_index)]
         if labels.size(0) != 1 or len(strange):
             what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
-            raise ValueError(f'its label map has {what}: classes are 0 to {count - 1}, and 255 is left out')
+            classes = f'classes are 0 to {count - 1}, and {head.ignore_index} is left out'
+            raise BrokenSample(f'{sample.img_path} has a label map with {what}: {classes}.')
 
 
 class NumberedBatches:
@@ -151,7 +150,11 @@ class _Resumable:
     def run_iter(self, *args) -> None:
         """Trains on a batch."""
         set_random_states(self.batches.seed, 0, get_rank(), self.iter)
-        super().run_iter(*args)
+        try:
+            super().run_iter(*args)
+        except (IndexError, RuntimeError):  # of a loss, which names no file
+            check_labels(args[-1], self.runner.model)
+            raise
 
 
 @LOOPS.register_module()

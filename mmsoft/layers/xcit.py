@@ -71,7 +71,7 @@ class ConvPatchEmbed(BaseModule):
     Args:
         in_channels (int): Channels of the image.
         embed_dims (int): Channels C of the patches.
-        patch_size (int): A power of two, 8 or 16 as published; OptionError for others, or too many for ``embed_dims``.
+        patch_size (int): A power of two, 8 or 16 as published; OptionError for others, or if C has too few factors 2.
         norm_cfg (dict): Norm of each convolution. Defaults to BatchNorm.
     """
 

@@ -2,7 +2,7 @@ r"""SOFT's Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`, and 
 
 The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or,
 always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Both are differentiable once, not by torch.func;
-``create_graph=True`` takes their derivatives for constants if the output's gradient is one.
+``create_graph=True`` treats their gradients as constants, without an error, where the output's gradient needs none.
 """
 
 from math import prod
@@ -46,7 +46,8 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
     lead = torch.broadcast_shapes(*(t.shape[:-2] for t in (x, y, b)))  # fused kernels would read past the end
-    return _GaussianProduct.apply(*(t.expand(*lead, -1, -1) for t in (x, y)), b.expand(*lead, y.size(-2), -1))
+    y, b = y.expand(*lead, b.size(-2), -1), b.expand(*lead, y.size(-2), -1)
+    return _GaussianProduct.apply(x.expand(*lead, -1, -1), y, b)
 
 
 class _GaussianKernel(torch.autograd.Function):

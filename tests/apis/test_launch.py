@@ -13,7 +13,6 @@ from mmengine.model import PretrainedInit
 
 from mmsoft.apis import launch
 from mmsoft.apis.launch import check_classes, check_evaluators, check_objects, check_resumable, explained
-from mmsoft.engine import loops
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
 
@@ -252,22 +251,8 @@ def test_scores_of_more_classes_than_there_are():
     assert 'val_evaluator.topk is (1, 5), and there are 3 classes' in sentence(check_evaluators, cfg, 'val')
     check_evaluators(Config(dict(cfg, val_evaluator=dict(metric, topk=(1, 3)))), 'val')
     check_evaluators(Config(dict(cfg, val_evaluator=[dict(type='Accuracy')])), 'val')
-
-
-@pytest.mark.parametrize(
-    'head, given, augments, fits', [(3, 1000, [1], False), (3, 1000, None, True), (3, 3, [1], True)]
-)
-def test_vectors_of_labels_are_as_long_as_scores(tmp_path, head, given, augments, fits):
-    """mmpretrain's data preprocessor makes them for mixed images."""
-    cfg = Config(toy.config(tmp_path, default_scope='mmengine', data_preprocessor=dict(num_classes=given)))
-    runner = loops.Runner(**toy.config(tmp_path))
-    cfg.model = dict(head=dict(num_classes=head), train_cfg=dict(augments=augments))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch.Runner, 'from_cfg', lambda cfg: runner)
-        if fits:
-            launch.build(cfg, 'train')
-        else:
-            assert 'data_preprocessor.num_classes is 1000; set 3' in sentence(launch.build, cfg, 'train')
+    check_evaluators(Config(dict(cfg, val_evaluator=dict(type='RetrievalRecall', topk=5))), 'val')  # of images
+    check_evaluators(Config(dict(cfg, model=dict(head=[dict(num_classes=3)]))), 'val')
 
 
 def test_training_resumes_from_checkpoints_of_trainings(tmp_path):

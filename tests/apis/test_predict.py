@@ -245,7 +245,7 @@ def test_a_config_that_cannot_be_built_is_one_sentence(trained, pictures, tmp_pa
 def test_a_model_without_a_backbone_of_its_own_is_not_visualized(trained, pictures, tmp_path, monkeypatch):
     model = SimpleNamespace(inferencer=SimpleNamespace(model=torch.nn.Linear(1, 1)))
     monkeypatch.setattr(visualization, 'build_task', lambda *_: model)
-    with pytest.raises(UsageError, match='has the backbone NoneType, which is not one of mmsoft'):
+    with pytest.raises(UsageError, match='config.py has no backbone of mmsoft'):
         visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
 
 
@@ -290,7 +290,10 @@ def test_checkpoints_are_read_as_by_the_tools(trained, tmp_path):
     config, weights = trained('soft_tiny_in1k')
     state_dict = torch.load(weights, weights_only=True)['state_dict']
     save_file(state_dict, str(tmp_path / 'weights.safetensors'))
+    compiled = {f'_orig_mod.{name}': tensor for name, tensor in state_dict.items()}
+    torch.save(dict(state_dict=compiled, meta={}), tmp_path / 'compiled.pth')
     cfg = load_config(config)
     use_safe_loading(False)
-    model = build_task(cfg, str(tmp_path / 'weights.safetensors'), 'cpu').inferencer.model
-    assert all(torch.equal(tensor, state_dict[name]) for name, tensor in model.state_dict().items())
+    for name in ('weights.safetensors', 'compiled.pth'):
+        model = build_task(cfg, str(tmp_path / name), 'cpu').inferencer.model
+        assert all(torch.equal(tensor, state_dict[name]) for name, tensor in model.state_dict().items())

@@ -1,5 +1,6 @@
 """Construction without memory, on ``meta``, of every architecture and attention."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,13 +89,18 @@ def test_each_stage_of_cvt_may_have_its_attention():
     assert [{block.attn.kind for block in stage.blocks} for stage in stages] == [{one['type']} for one in attention]
     with pytest.raises(ValueError, match='a number for each of three stages in .*; attention, too'):
         SimACvT(attention=attention[:2])
+    with pytest.raises(ValueError, match="an attention is a dict, as in .* got 'SimAAttention'"):
+        SimACvT(attention='SimAAttention')
 
 
 @pytest.mark.parametrize('backbone', [SOFT, SimADeiT])
 def test_image_sizes_may_be_pairs(backbone):
     with torch.device('meta'):
-        sizes = [{name: t.shape for name, t in backbone(img_size=size).state_dict().items()} for size in (96, (96, 96))]
-    assert sizes[0] == sizes[1]
+        sizes = [
+            {name: t.shape for name, t in backbone(img_size=size).state_dict().items()}
+            for size in (96, (96, 96), np.int64(96))
+        ]
+    assert sizes[0] == sizes[1] == sizes[2]
     with pytest.raises(ValueError, match=r'img_size must be one number or two equal ones; got \(96, 64\)'):
         backbone(img_size=(96, 64))
 

@@ -5,12 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 import toy
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.registry import HOOKS, RUNNERS
+from mmengine.registry import DATASETS, HOOKS, MODELS, RUNNERS
 from mmengine.runner import EpochBasedTrainLoop as MMLoop
 from mmengine.runner import Runner as MMRunner
+from mmengine.structures import PixelData
+from mmseg.structures import SegDataSample
 from torch.utils.data import DataLoader
 from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
 
@@ -140,6 +143,65 @@ def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
     runner = RUNNERS.build(Config(toy.config(tmp_path, train_cfg=train_cfg, runner_type='mmsoft.Runner')))
     runner.train()
     assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number',)
+
+
+@MODELS.register_module()
+class ToySegmenter(toy.ToyModel):
+    """Three classes, and 254 is left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.decode_head = torch.nn.Module()
+        self.decode_head.num_classes, self.decode_head.ignore_index = 3, 254
+
+    def forward(self, inputs, data_samples, mode='tensor'):
+        labels = torch.stack([sample.gt_sem_seg.data.squeeze(0) for sample in data_samples])
+        scores = super().forward(inputs)['loss'].expand(len(labels), 3, 2, 2)
+        return dict(loss=F.cross_entropy(scores, labels, ignore_index=254))
+
+
+@DATASETS.register_module()
+class LabelMaps(toy.ToyData):
+    def __init__(self, labels):
+        self.labels = labels
+
+    def __getitem__(self, index):
+        sample = SegDataSample(gt_sem_seg=PixelData(data=torch.tensor(self.labels)), metainfo=dict(img_path='a.jpg'))
+        return dict(inputs=torch.rand(1), data_samples=sample)
+
+
+@pytest.mark.parametrize(
+    'labels, says',
+    [
+        ([[[0, 1], [2, 254]]], ''),
+        ([[[0, 1], [2, 3]]], 'the value 3: classes are 0 to 2, and 254 is left out'),
+        ([[[0, 100], [200, 1]]], 'the value 100'),
+        ([[[0, 1], [1, 2]], [[0, 1], [1, 2]], [[0, 1], [1, 2]]], 'colours'),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize('train_cfg', [dict(by_epoch=True, max_epochs=1), dict(by_epoch=False, max_iters=2)], ids=str)
+def test_label_maps_have_the_classes_of_the_model(tmp_path, labels, says, train_cfg):
+    """The error of the loss names no file."""
+    data = dict(toy.config(tmp_path)['train_dataloader'], dataset=dict(type='LabelMaps', labels=labels))
+    data['collate_fn'] = dict(type='pseudo_collate')
+    runner = loops.Runner(
+        **toy.config(tmp_path, model=dict(type='ToySegmenter'), train_dataloader=data, train_cfg=train_cfg)
+    )
+    if says:
+        with pytest.raises(UsageError, match=f'^a.jpg has a label map with {says}'):
+            runner.train()
+    else:
+        runner.train()
+
+
+def test_other_errors_of_a_loss_stay(tmp_path):
+    data = dict(toy.config(tmp_path)['train_dataloader'], dataset=dict(type='LabelMaps', labels=[[[0, 1], [2, 2]]]))
+    data['collate_fn'] = dict(type='pseudo_collate')
+    runner = loops.Runner(**toy.config(tmp_path, model=dict(type='ToySegmenter'), train_dataloader=data))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match='of the program'):
+        patch.setattr(ToySegmenter, 'forward', lambda *_, **__: (_ for _ in ()).throw(RuntimeError('of the program')))
+        runner.train()
 
 
 def test_a_schedule_that_cannot_be_built_is_one_sentence(tmp_path):

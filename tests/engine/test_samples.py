@@ -5,8 +5,6 @@ import traceback
 
 import pytest
 import torch
-from mmengine.structures import PixelData
-from mmseg.structures import SegDataSample
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from mmsoft.engine.loops import BrokenSample, NamedSamples, NumberedBatches, set_random_states
@@ -49,40 +47,6 @@ def test_it_is_named(workers):
         load([4], workers)
     said = str(caught.value)
     assert said.startswith('4.jpg cannot be loaded (OSError: cut off); fix it') and '\n' not in said
-
-
-class LabelMaps(Images):
-    """Three classes and a label map of one sample of mmseg."""
-
-    metainfo = dict(classes=('soil', 'crop', 'weed'))
-
-    def __init__(self, labels, ignore_index=255):
-        super().__init__()
-        self.labels, self.ignore_index = torch.tensor(labels), ignore_index
-
-    def __getitem__(self, index):
-        return dict(data_samples=SegDataSample(gt_sem_seg=PixelData(data=self.labels)))
-
-
-@pytest.mark.parametrize(
-    'labels, says',
-    [
-        ([[[0, 1], [2, 255]]], ''),
-        ([[[0, 1], [2, 3]]], 'has the value 3: classes are 0 to 2, and 255 is left out'),
-        ([[[0, 100], [200, 255]]], 'has the value 100'),
-        ([[[0, 1], [1, 2]], [[0, 1], [1, 2]], [[0, 1], [1, 2]]], 'has colours'),
-    ],
-    ids=str,
-)
-def test_label_maps_have_the_classes_of_their_data(labels, says):
-    """Others would end in an error of the loss that names no file, or be left out of the scores."""
-    dataset = NamedSamples(LabelMaps(labels))
-    if not says:
-        assert torch.equal(dataset[0]['data_samples'].gt_sem_seg.data, torch.tensor(labels))
-    else:
-        with pytest.raises(BrokenSample, match=rf'^0\.jpg cannot be loaded \(ValueError: its label map {says}'):
-            dataset[0]
-    assert NamedSamples(LabelMaps([[[0, 7]]], ignore_index=7))[0]
 
 
 def test_evaluation():

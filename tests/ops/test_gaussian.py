@@ -116,7 +116,7 @@ def test_images_and_heads_are_broadcast(dims, single, route):
 
 
 @every_route
-@pytest.mark.parametrize('sizes', [(1, 37), (30, 37), (37, 30)], ids=str)
+@pytest.mark.parametrize('sizes', [(1, 37), (37, 1), (30, 37), (37, 30)], ids=str)
 def test_as_many_values_as_tokens(sizes, route):
     x, y, b = inputs((1, 2, 70, 37, 8, 8))
     with pytest.raises(RuntimeError):
