@@ -83,13 +83,14 @@ class NamedSamples(Dataset):
 def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label map of a batch has colours, or other values than the classes of mmseg's model."""
     head: Any = next((one for name, one in model.named_modules() if name.endswith('decode_head')), None)
-    for sample in batch['data_samples'] if hasattr(head, 'ignore_index') else ():
+    samples = batch.get('data_samples') if isinstance(batch, dict) and hasattr(head, 'ignore_index') else None
+    for sample in filter(lambda sample: 'gt_sem_seg' in sample, samples or ()):
         labels, count = sample.gt_sem_seg.data, head.num_classes
         strange = labels[(labels >= count) & (labels != head.ignore_index)]
         if labels.size(0) != 1 or len(strange):
             what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
             classes = f'classes are 0 to {count - 1}, and {head.ignore_index} is left out'
-            raise BrokenSample(f'{sample.img_path} has a label map with {what}: {classes}.')
+            raise BrokenSample(f'{sample.get("img_path", "An image")} has a label map with {what}: {classes}.')
 
 
 class NumberedBatches:

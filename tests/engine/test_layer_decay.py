@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
+
+from mmsoft.utils.config import load_config
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 LR, DECAY, RATE = 1e-3, 0.05, 0.5
@@ -39,7 +40,7 @@ def settings(model):
     ],
 )
 def test_every_host(name, head):
-    cfg = Config.fromfile(CONFIGS / f'{name}.py')
+    cfg = load_config(str(CONFIGS / f'{name}.py'))
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)
     found = settings(model)
@@ -61,7 +62,7 @@ def test_every_host(name, head):
 
 
 def test_the_same_layers_as_mmpretrain():
-    cfg = Config.fromfile(CONFIGS / 'soft_tiny_in1k.py')
+    cfg = load_config(str(CONFIGS / 'soft_tiny_in1k.py'))
     init_default_scope('mmpretrain')
     model = MODELS.build(cfg.model)
     theirs = build_optim_wrapper(
