@@ -48,9 +48,7 @@ class TimmModel(nn.Module):
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
-        for module in reversed(
-            [*self.backbone.modules()]
-        ):  # such as SOFT's initial_gamma; the whole loads weights last
+        for module in reversed([*self.backbone.modules()]):  # the parts, then all of it, which may load weights
             initialize(module, getattr(module, 'init_cfg', None) or [])
         part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
         patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)

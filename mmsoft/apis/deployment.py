@@ -78,14 +78,14 @@ def export(
 def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    padding = {**settings, **(settings.get('test_cfg') or {})}
+    test = settings.get('test_cfg') or {}  # by which alone mmseg pads
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
         mean=settings.get('mean'),
         std=settings.get('std'),
-        pad_size=(settings.get('test_cfg') or {}).get('size'),
-        pad_divisor=padding.get('pad_size_divisor') or padding.get('size_divisor') or 1,
+        pad_size=test.get('size'),
+        pad_divisor=settings.get('pad_size_divisor') or test.get('size_divisor') or 1,
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
         mmsoft=__version__,

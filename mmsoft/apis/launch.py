@@ -20,7 +20,7 @@ from ..datasets.shapes import ensure_shapes
 from ..engine.checkpoints import latest_checkpoint
 from ..utils import UsageError
 from ..utils.config import LOADERS, Options, datasets, dicts, explained, load_config, type_name, without_pretrained
-from .prediction import check_new
+from ..utils.files import check_new
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
 NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead')  # but not of these: borders, words
@@ -192,7 +192,7 @@ def save_predictions(cfg: Config, out: str) -> None:
 
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
-    """Raises UsageError if an evaluator's annotation file is not that of the data set, or lacks what is scored by."""
+    """Raises UsageError if an evaluator has another file than its data set, one without fields, or too few classes."""
     model = cfg.get('model') or {}
     count = model['head'].get('num_classes') if isinstance(model.get('head'), dict) else None
     for name in loops:

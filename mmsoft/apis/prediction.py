@@ -1,7 +1,6 @@
 """From images to predictions, drawn and as files that programs read."""
 
 import io
-import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +14,7 @@ from rich.progress import track
 
 from mmsoft.utils import UsageError, on_one_line
 from mmsoft.utils.config import Options, load_config
-from mmsoft.utils.files import atomic_write, whole_or_none
+from mmsoft.utils.files import atomic_write, check_new, whole_or_none
 
 from .tasks import Task, build_task
 
@@ -135,9 +134,3 @@ def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
         name: name.with_suffix(suffix) if count[name.with_suffix('')] == 1 else name.with_name(name.name + suffix)
         for name in names
     }
-
-
-def check_new(folder: str, option: str = '--out-dir') -> None:
-    """Raises UsageError if a folder for results, an ``option``, holds something."""
-    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-        raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another {option}.')

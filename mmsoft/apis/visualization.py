@@ -19,9 +19,9 @@ from mmsoft.backbones.base import BaseBackbone
 from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import Options, load_config
-from mmsoft.utils.files import atomic_write
+from mmsoft.utils.files import atomic_write, check_new
 
-from .prediction import check_new, find_images, prepare, result_names
+from .prediction import find_images, prepare, result_names
 from .tasks import build_task
 
 PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as parts of height and width

@@ -84,7 +84,7 @@ def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label map of a batch has colours, or other values than the classes of mmseg's model."""
     head: Any = next((one for name, one in model.named_modules() if name.endswith('decode_head')), None)
     samples = batch.get('data_samples') if isinstance(batch, dict) and hasattr(head, 'ignore_index') else None
-    for sample in filter(lambda sample: 'gt_sem_seg' in sample, samples or ()):
+    for sample in [one for one in samples or () if 'gt_sem_seg' in one]:
         labels, count = sample.gt_sem_seg.data, head.num_classes
         strange = labels[(labels >= count) & (labels != head.ignore_index)]
         if labels.size(0) != 1 or len(strange):

@@ -45,7 +45,7 @@ def explained(config: str) -> Iterator[None]:
         raise
     except Exception as error:
         if (isinstance(error, OSError) and error.errno in DISK) or isinstance(error.__context__, KeyboardInterrupt):
-            raise  # a full disk, say, of which the command line tells
+            raise  # a full disk, say, or Ctrl-C, of which the command line tells
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
             raise UsageError(

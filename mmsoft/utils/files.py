@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Union
 
+from . import UsageError
+
 _FULL, _FORBIDDEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY)
 DISK = (*_FULL, *_FORBIDDEN, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
 """Numbers of errors of a disk: full, forbidden, a file for a folder, a folder for a file, a wrong name, broken."""
@@ -56,3 +58,9 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     except OSError as error:
         error.filename = given
         raise
+
+
+def check_new(folder: str, option: str = '--out-dir') -> None:
+    """Raises UsageError if a folder for results, an ``option``, holds something."""
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another {option}.')

@@ -192,8 +192,13 @@ def test_detections_of_nearly_one_score_may_come_in_either_order():
 def test_a_segmenter_s_padding_to_a_size_is_described():
     cfg = load_config(f'{ROOT}/configs/upernet_soft_nano_shapes.py')
     assert deployment.describe(cfg, torch.nn.Identity())['pad_size'] == (128, 128)
+    cfg.model.data_preprocessor = dict(size_divisor=32, test_cfg=dict(size_divisor=64))
+    assert deployment.describe(cfg, torch.nn.Identity())['pad_divisor'] == 64
+    cfg.model.data_preprocessor.pop('test_cfg')  # mmseg pads images to train on alone
+    assert deployment.describe(cfg, torch.nn.Identity())['pad_divisor'] == 1
     cfg = load_config(f'{ROOT}/configs/retinanet_soft_nano_shapes.py')
-    assert deployment.describe(cfg, torch.nn.Identity())['pad_size'] is None
+    described = deployment.describe(cfg, torch.nn.Identity())
+    assert described['pad_size'] is None and described['pad_divisor'] == 32
 
 
 def test_the_file_says_what_it_takes(trained, tmp_path):

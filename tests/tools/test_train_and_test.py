@@ -336,10 +336,8 @@ class TestComplaints:
         assert parser.parse_args(['x.py', 'y.pth', '--cfg-options', 'a=[1,2]']).cfg_options == dict(a=[1, 2])
         with pytest.raises(SystemExit) as end:
             parser.parse_args(['x.py', 'y.pth', '--cfg-options', *words])
-        assert (
-            end.value.code == 2
-            and '--cfg-options takes KEY=VALUE pairs, and stands after all' in capsys.readouterr().err
-        )
+        assert end.value.code == 2
+        assert '--cfg-options takes KEY=VALUE pairs, and stands after all' in capsys.readouterr().err
 
     def test_nothing_is_said_where_nothing_is_wrong(self):
         assert finish(start('train', '--help'))[2] == ''
