@@ -56,12 +56,13 @@ def measure(cfg: Config, shape: Optional[tuple[int, int]] = None, flops: bool = 
     """Counts a config's model, for images of ``shape`` (H, W) or of the size that papers count at."""
     init_default_scope(cfg.default_scope)
     model = revert_sync_batchnorm(MODELS.build(without_pretrained(cfg).model))
-    torch.manual_seed(0)  # weights and image decide how many proposals there are
-    model.init_weights()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if not flops:
         return Size(parameters)
     shape = shape or SHAPES[cfg.default_scope]
+    if cfg.default_scope == 'mmdet':
+        torch.manual_seed(0)  # weights and image decide how many proposals there are
+        model.init_weights()
     counted = count_flops(_Tensors(model, cfg.default_scope, shape), torch.randn(1, 3, *shape))
     return Size(parameters, sum(counted.values()) - counted[INVERSE], counted[KERNEL], counted[INVERSE])
 

@@ -9,9 +9,12 @@ from mmsoft.attention import Attention
 from mmsoft.registry import MODELS
 
 FAR = select(['far'])
+COMPARED = ('linformer', 'performer', 'nystromformer', 'gaussian', 'efficient', 'cosformer')
 
 
-@pytest.mark.parametrize('name', FAR)
+@pytest.mark.parametrize(
+    'name', [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(COMPARED)) for name in FAR]
+)
 def test_learns_what_only_attention_can_tell(name):
     found = FAR[name].task.train()
     assert found['scores']['accuracy'] >= 0.9

@@ -20,12 +20,12 @@ COUNTED = [
 ]
 
 
-# To trace many equal blocks takes most of the time.
-LONG = ('soft_medium_plain_in1k', 'soft_large_plain_in1k', 'soft_huge_plain_in1k')
+# One of each kind; to trace the many equal blocks of the others takes seconds.
+QUICK = ('soft_tiny_plain_in1k', 'sima_xcit_small_12_p16_in1k', 'sima_deit_small_in1k', 'sima_cvt_13_in1k')
 
 
 @pytest.mark.parametrize(
-    'name', [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in COUNTED]
+    'name', [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COUNTED]
 )
 def test_published_figures(name):
     published, size = PUBLISHED[name], measure(load_config(str(ROOT / f'configs/{name}.py')))
@@ -82,8 +82,11 @@ DERIVED = {
 INVERSES = {'36': 0.07, '49': 0.19, '64': 0.42, '81': 0.85}  # 20 iterations, of bottleneck tokens
 
 
-# The attention's product is that of a config beside it.
-ALIKE = ('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'random', 'biased', 'gaussian_softmax', 'cosformer_in1k')
+# Their products are those of a config beside them.
+ALIKE = (
+    *('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'avg_pool', 'random', 'biased', 'gaussian_softmax'),
+    *('soft_deit', 'no_norm', 'single_head', 'cosformer_in1k', 'xcit_small_12_p16_in1k'),
+)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,7 @@ def test_what_the_papers_compare_with_is_as_large_as_it_must_be(name):
             assert size.inverse / 1e9 == pytest.approx(inverse, abs=0.005)
 
 
+@pytest.mark.slow
 def test_four_products_of_cosines():
     """CosFormer's 2-D re-weighting has four times SimA's products, which are 2 n d² of each head."""
     names = (f'configs/xcit_small_12_p16_cosformer{suffix}_in1k.py' for suffix in ('_2d', ''))

@@ -66,7 +66,7 @@ def test_all_are_here():
 
 @each_body
 @each_name
-@pytest.mark.parametrize('hw', [(64, 64), (33, 47), (96, 40)], ids=str)
+@pytest.mark.parametrize('hw', [(33, 47), (96, 40)], ids=str)
 def test_any_grid(body, name, hw):
     model = build(body, name, with_cls_token=True).train()
     outs = tensors(model(torch.randn(2, 3, *hw)))

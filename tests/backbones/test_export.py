@@ -28,8 +28,8 @@ CVT = dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1, 1, 1])
 BODIES = {
     'soft': lambda: SOFT(SOFT_NANO, attention_norm=False),
     'soft-norm': lambda: SOFT(SOFT_NANO, with_cls_token=True),
-    'soft-norm-fixed': lambda: SOFT(SOFT_NANO, attention=dict(type='SOFTAttention', bottleneck_size=3)),
-    'soft-norm-pooled': lambda: SOFT(SOFT_NANO, attention=dict(type='SOFTAttention', sampling='avg_pool')),
+    'soft-norm-fixed': lambda: SOFT(STAGE, attention=dict(bottleneck_size=3), out_indices=0),
+    'soft-norm-pooled': lambda: SOFT(STAGE, attention=dict(sampling='avg_pool'), out_indices=0),
     'soft-limit': lambda: SOFT(STAGE, attention_norm=False, attention=dict(bottleneck_limit=20), out_indices=0),
     'soft-norm-limit': lambda: SOFT(STAGE, attention=dict(bottleneck_limit=6), out_indices=0),
     'soft-norm-no-gain': lambda: SOFT(STAGE, attention=dict(bottleneck_limit=6, bottleneck_gain=False), out_indices=0),
@@ -90,7 +90,6 @@ def test_onnx_at_any_size(name):
     model, example = body(name), (torch.rand(2, 3, 64, 96),)
     with torch.no_grad():
         contents = deployment.to_onnx(model, example, (0, 2, 3), dict(any='thing'))
-        deployment.check(contents, model, example, varied=True)
     assert json.loads(onnx.load_model_from_string(contents).metadata_props[0].value) == dict(any='thing')
     check(
         model,

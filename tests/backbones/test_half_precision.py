@@ -23,6 +23,7 @@ NAMES = sorted(
     if issubclass(made, Attention) and not made.for_class_token and made.__module__.startswith('mmsoft.attention')
 )
 NANO = dict(embed_dims=[16, 16, 32, 32], num_heads=[1, 1, 2, 2], depths=[1] * 4)
+TWO = dict(embed_dims=[16, 16], num_heads=[1, 1], depths=[1, 1])
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
 NETWORKS = {
     'soft': lambda: SOFT(NANO, with_cls_token=True),
@@ -32,7 +33,10 @@ NETWORKS = {
     'deit': lambda: SimADeiT(PLAIN, (0, 1), with_cls_token=True),
     'cvt': lambda: SimACvT(dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1] * 3), with_cls_token=True),
     'pyramid': lambda: nn.Sequential(SimADeiT(PLAIN, (1,)), RescalePyramid(32)),
-    **{f'soft_{name}': lambda name=name: SOFT(NANO, attention=[dict(type=name)] * 4) for name in NAMES},
+    **{
+        f'soft_{name}': lambda name=name: SOFT(TWO, out_indices=(0, 1), attention=[dict(type=name)] * 2)
+        for name in NAMES
+    },
 }
 
 

@@ -79,7 +79,7 @@ def test_fixture(batch, height, width, seed, dtype, device, monkeypatch):
         assert_close(tensor.cpu().double(), expected, rtol=0, atol=1e-4 if dtype == torch.float64 else 1e-3, msg=name)
 
 
-@pytest.mark.parametrize('height, width', [(224, 224), (192, 320)])
+@pytest.mark.parametrize('height, width', [pytest.param(224, 224, marks=pytest.mark.slow), (192, 320)])
 @pytest.mark.parametrize(
     'model, reference, kwargs',
     [

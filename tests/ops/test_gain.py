@@ -1,5 +1,7 @@
 """The gain of few bottleneck tokens against the papers' formulas, dense and in float64."""
 
+from functools import cache
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -24,16 +26,22 @@ def problem(n=512, full=400, few=16, batch=2, spread=1.0, seed=0):
     return q, means, v, bottleneck
 
 
+@cache
+def some_columns(norm, spread):
+    """A problem, and what attention makes of the columns of values with few tokens and with all, by the dense reference."""
+    q, few, v, full = problem(spread=spread)
+    q, v = (t[:, :, : gain.SIZES[norm][0]] for t in (q, v))  # all of which take part
+    u = v @ torch.arange(1.0, 16 * 8 + 1, dtype=torch.float64).square().cos().view(16, -1)
+    return (q, few, v, full), [EXACT[norm](q, t, u) for t in (few, full)]
+
+
 @both
 @pytest.mark.parametrize('spread', [0.1, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=['float32', 'float64'])
 def test_gain_is_that_of_the_exact_filter(norm, spread, dtype):
-    q, few, v, full = problem(spread=spread)
-    q, v = (t[:, :, : gain.SIZES[norm][0]] for t in (q, v))  # all of which take part
-    u = v @ torch.arange(1.0, 16 * 8 + 1, dtype=torch.float64).square().cos().view(16, -1)
-    some, all_ = (EXACT[norm](q, t, u) for t in (few, full))
+    inputs, (some, all_) = some_columns(norm, spread)
     want = (some * all_).sum((2, 3), True) / some.square().sum((2, 3), True)
-    got = gain.matched_gain(*(t.to(dtype) for t in (q, few, v, full)), norm, 20)
+    got = gain.matched_gain(*(t.to(dtype) for t in inputs), norm, 20)
     assert (want - 1).abs().max() > (0.3 if norm or spread == 20 else 0.002)  # there is something to match
     torch.testing.assert_close(got.double(), want, rtol=2e-2 if spread == 20 else 1e-3, atol=0)
 

@@ -1,6 +1,6 @@
 """Each tool once as a process of its own, on a classifier of 40,000 parameters; the other tests call what it calls.
 
-To start one takes seconds, so `make test` starts two, and `make test-all` all.
+To start one takes seconds, so `make test` starts one, and `make test-all` all.
 """
 
 import os
@@ -48,7 +48,7 @@ def folder(tmp_path_factory, small_shapes):
     [
         ('train', 'config.py --demo-data --cfg-options train_cfg.max_epochs=1', 'work_dirs/config/epoch_1.pth'),
         slow('test', 'config.py weights.pth --demo-data --out scores.pkl', 'scores.pkl'),
-        ('predict', 'config.py weights.pth data/shapes/images/validation --out-dir seen', 'seen/vis/000001.jpg'),
+        slow('predict', 'config.py weights.pth data/shapes/images/validation --out-dir seen', 'seen/vis/000001.jpg'),
         slow('visualize', 'config.py weights.pth data/shapes/images/validation --out-dir maps', 'maps/vis/000001.png'),
         slow('export', 'config.py weights.pth --size 32 32 --out model.onnx', 'model.onnx'),
         slow('convert_checkpoint', 'weights.pth weights.safetensors', 'weights.safetensors'),
