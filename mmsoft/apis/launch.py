@@ -256,3 +256,7 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
         count = getattr(module, 'num_classes', None)
         if is_head and isinstance(count, int) and (count < wanted or (exact and count > wanted)):
             raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')
+    mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
+    if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes != count:
+        head = f'model.head.num_classes is {count}'
+        raise UsageError(f'data_preprocessor.num_classes is {mixes.num_classes}, and {head}: set both to one number.')

@@ -81,16 +81,20 @@ class NamedSamples(Dataset):
 
 
 def check_labels(batch: Any, model: nn.Module) -> None:
-    """Raises BrokenSample if a label map of a batch has colours, or other values than the classes of mmseg's model."""
-    head: Any = next((one for name, one in model.named_modules() if name.endswith('decode_head')), None)
-    samples = batch.get('data_samples') if isinstance(batch, dict) and hasattr(head, 'ignore_index') else None
-    for sample in [one for one in samples or () if 'gt_sem_seg' in one]:
-        labels, count = sample.gt_sem_seg.data, head.num_classes
-        strange = labels[(labels >= count) & (labels != head.ignore_index)]
-        if labels.size(0) != 1 or len(strange):
-            what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
-            classes = f'classes are 0 to {count - 1}, and {head.ignore_index} is left out'
-            raise BrokenSample(f'{sample.get("img_path", "An image")} has a label map with {what}: {classes}.')
+    """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
+    modules: Any = {name.rpartition('.')[2]: one for name, one in reversed([*model.named_modules()])}
+    for sample in (batch.get('data_samples') if isinstance(batch, dict) else None) or ():
+        is_map = 'gt_sem_seg' in sample
+        head = modules.get('decode_head' if is_map else 'head')
+        if hasattr(head, 'num_classes') and (is_map or 'gt_label' in sample):
+            labels = sample.gt_sem_seg.data if is_map else sample.gt_label[None]
+            left_out = getattr(head, 'ignore_index', -1)
+            strange = labels[(labels >= head.num_classes) & (labels != left_out)]
+            if labels.size(0) != 1 or len(strange):
+                what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
+                classes = f'classes are 0 to {head.num_classes - 1}' + f', and {left_out} is left out' * is_map
+                name = sample.get('img_path', 'An image')
+                raise BrokenSample(f'{name} has a label{" map" * is_map} with {what}: {classes}.')
 
 
 class NumberedBatches:
@@ -153,7 +157,7 @@ class _Resumable:
         set_random_states(self.batches.seed, 0, get_rank(), self.iter)
         try:
             super().run_iter(*args)
-        except (IndexError, RuntimeError):  # of a loss, which names no file
+        except (AssertionError, IndexError, RuntimeError):  # of a loss, which names no file
             check_labels(args[-1], self.runner.model)
             raise
 

@@ -14,6 +14,18 @@ from .files import DISK
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
+COCO = (
+    'images',
+    'annotations',
+    'categories',
+    'file_name',
+    'height',
+    'width',
+    'image_id',
+    'category_id',
+    'area',
+    'bbox',
+)
 Options = Optional[dict[str, Any]]
 
 
@@ -54,6 +66,8 @@ def explained(config: str) -> Iterator[None]:
             ) from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
+        if isinstance(error, KeyError) and error.args[0] in COCO:
+            reason = f'a COCO file lacks {error}'
         raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
 
 

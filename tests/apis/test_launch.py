@@ -1,5 +1,6 @@
 """What is said when something is missing, before a model is built."""
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,10 @@ import toy
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 from mmengine.model import PretrainedInit
+from mmengine.registry import MODELS
 
 from mmsoft.apis import launch
+from mmsoft.apis.cli import command_line
 from mmsoft.apis.launch import check_classes, check_evaluators, check_objects, check_resumable, explained
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config, without_pretrained
@@ -150,6 +153,30 @@ def test_fewer_colours_than_classes():
         check_classes(SimpleNamespace(metainfo=dict(metainfo, palette=palette)), NO_HEADS, True)
 
 
+@pytest.mark.parametrize('train_cfg', [None, dict(augments=dict(type='Mixup', alpha=0.8))], ids=['alone', 'mixed'])
+def test_classifiers_that_mix_images_count_classes_twice(train_cfg):
+    data = SimpleNamespace(metainfo=dict(classes=('tree', 'house')))
+    head, backbone = (
+        dict(type='mmpretrain.LinearClsHead', num_classes=2, in_channels=4),
+        dict(type='mmpretrain.LeNet5'),
+    )
+    for count, fits in ((2, True), (1000, train_cfg is None)):
+        model = MODELS.build(
+            dict(
+                type='mmpretrain.ImageClassifier',
+                backbone=backbone,
+                head=head,
+                train_cfg=train_cfg,
+                data_preprocessor=dict(num_classes=count),
+            )
+        )
+        if fits:
+            check_classes(data, model, False)
+        else:
+            says = 'data_preprocessor.num_classes is 1000, and model.head.num_classes is 2: set both to one number.'
+            assert sentence(check_classes, data, model, False) == says
+
+
 @pytest.mark.parametrize('key', ['iscrowd', 'area'])
 def test_what_scores_of_coco_need(coco, key):
     """pycocotools ends with a KeyError, after the first epoch."""
@@ -173,6 +200,23 @@ def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
             launch.build(cfg, 'train')
 
     assert 'x.py cannot be run (a data set has no samples: check its files, metainfo.classes' in sentence(build)
+
+
+@pytest.mark.parametrize('part, key', [('annotations', 'area'), ('annotations', 'bbox'), ('images', 'height')])
+def test_a_coco_file_that_lacks_something(coco, part, key, tmp_path):
+    """mmdet says its name alone."""
+    file = Path(coco['data_root'], coco['ann_file'])
+    content = json.loads(file.read_text())
+    del content[part][0][key]
+    file.write_text(json.dumps(content))
+    loader = dict(batch_size=1, num_workers=0, dataset=coco, sampler=dict(type='DefaultSampler', shuffle=True))
+    cfg = toy.config(tmp_path / 'run', train_dataloader=loader, default_scope='mmdet')
+
+    def build():
+        with explained('x.py'):
+            launch.build(cfg, 'train')
+
+    assert f"x.py cannot be run (a COCO file lacks '{key}')" in sentence(build)
 
 
 def head(name, count):
@@ -261,6 +305,16 @@ def test_training_resumes_from_checkpoints_of_trainings(tmp_path):
     assert 'x.pth has no message_hub' in sentence(check_resumable, path)
     torch.save(dict(training, message_hub={}), path)
     check_resumable(path)
+
+
+def test_a_closed_pipe_is_no_error_of_a_config(capsys):
+    """As in ``tools/predict.py … | head``."""
+
+    def run():
+        with explained('x.py'):
+            raise BrokenPipeError(errno.EPIPE, 'Broken pipe')
+
+    assert command_line(run) == 2 and 'x.py' not in capsys.readouterr().err
 
 
 def test_errors_of_a_config_are_sentences(tmp_path):

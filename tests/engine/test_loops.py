@@ -13,6 +13,7 @@ from mmengine.registry import DATASETS, HOOKS, MODELS, RUNNERS
 from mmengine.runner import EpochBasedTrainLoop as MMLoop
 from mmengine.runner import Runner as MMRunner
 from mmengine.structures import PixelData
+from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
 from torch.utils.data import DataLoader
 from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
@@ -193,6 +194,17 @@ def test_label_maps_have_the_classes_of_the_model(tmp_path, labels, says, train_
             runner.train()
     else:
         runner.train()
+
+
+def test_labels_are_classes_of_the_classifier():
+    """Counted from 1, the last one is none."""
+    model, samples = torch.nn.Module(), [DataSample(metainfo=dict(img_path='a.jpg')).set_gt_label(2)]
+    model.head = torch.nn.Module()
+    model.head.num_classes = 3
+    loops.check_labels(dict(data_samples=samples), model)
+    samples.append(DataSample(metainfo=dict(img_path='b.jpg')).set_gt_label(3))
+    with pytest.raises(UsageError, match=r'^b.jpg has a label with the value 3: classes are 0 to 2\.$'):
+        loops.check_labels(dict(data_samples=samples), model)
 
 
 def test_other_errors_of_a_loss_stay(tmp_path):
