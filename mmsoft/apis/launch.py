@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Optional
 
 import numpy as np
+import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
@@ -132,7 +133,7 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
         for loader in filter(None, map(cfg.get, LOADERS)):
-            loader.setdefault('pin_memory', True)
+            loader.setdefault('pin_memory', torch.cuda.is_available())
             loader.setdefault('collate_fn', dict(type='default_collate'))
     return cfg
 

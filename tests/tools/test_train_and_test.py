@@ -339,9 +339,6 @@ class TestComplaints:
         assert end.value.code == 2
         assert '--cfg-options takes KEY=VALUE pairs, and stands after all' in capsys.readouterr().err
 
-    def test_nothing_is_said_where_nothing_is_wrong(self):
-        assert finish(start('train', '--help'))[2] == ''
-
     def test_the_trace_can_be_asked_for(self, monkeypatch):
 
         def fail():
