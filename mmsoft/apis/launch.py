@@ -226,7 +226,8 @@ def check_resumable(checkpoint: str) -> None:
 
 def check_objects(dataset: Dataset) -> None:
     """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
-    if hasattr(dataset, 'cat_ids') and not any(dataset.get_data_info(i)['instances'] for i in range(len(dataset))):
+    infos = map(dataset.get_data_info, range(len(dataset))) if hasattr(dataset, 'cat_ids') else [{}]
+    if not any(info.get('instances', True) for info in infos):  # a video has images
         form = 'boxes are [x, y, width, height] in pixels, image_id and category_id ids of an image and a category'
         raise UsageError(f'{dataset.ann_file} has no objects for its images: {form}.')
 

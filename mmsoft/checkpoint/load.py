@@ -46,6 +46,11 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     ``model`` may be wrapped, and a classifier's checkpoint under published names. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
+    bare = getattr(model, 'module', model)
+    if (
+        type(bare)._load_from_state_dict is not nn.Module._load_from_state_dict
+    ):  # mmdet's teachers rename what they load
+        bare._load_from_state_dict(loaded, '', {}, False, [], [], [])
     own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)

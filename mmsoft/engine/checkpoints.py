@@ -97,6 +97,7 @@ class WholeCheckpointsHook(Hook):
         """Leaves out logged values, and what ``torch.load(weights_only=True)`` would not read."""
         hub = checkpoint['message_hub']
         hub.update(log_scalars={}, runtime_info=plain(hub['runtime_info']))
+        hub['resumed_keys'] = {key: value for key, value in hub['resumed_keys'].items() if key in hub['runtime_info']}
         checkpoint['meta'] = plain(checkpoint['meta'])
 
     def after_val_epoch(self, runner: Runner, metrics: Optional[dict[str, float]] = None) -> None:
@@ -125,7 +126,8 @@ class FiniteTrainingHook(Hook):
         if wrong_anywhere:
             wrong = [f'{name} is {value.item()}' for name, value in losses.items() if not value.isfinite().all()]
             samples = data_batch.get('data_samples') if isinstance(data_batch, dict) else None
-            images = [str(getattr(sample, 'img_path', '?')) for sample in samples or ()]
+            branches = samples.values() if isinstance(samples, dict) else [samples or ()]
+            images = [str(getattr(sample, 'img_path', '?')) for branch in branches for sample in branch]
             where = f'on {", ".join(images)}' if wrong else 'in another process'
             what = ', '.join(wrong) or 'The loss is not finite'
             raise UsageError(f'{what} in iteration {runner.iter + 1}, {where}; {REMEDY}.')

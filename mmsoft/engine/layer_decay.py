@@ -4,6 +4,7 @@ from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
 from mmsoft.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmsoft.utils import OptionError
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -11,7 +12,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """mmengine's constructor, with learning rates that decay from the heads down to the stem.
 
     mmpretrain's constructor works for its classifiers alone, and those of mmdet and mmseg know a few backbones by name;
-    this one asks the backbone for ``get_layer_depth``.
+    this one asks backbones, wherever they are in the model, for ``get_layer_depth``.
 
     Args:
         optim_wrapper_cfg, paramwise_cfg (dict): As for mmengine's constructor; the latter has ``layer_decay_rate``
@@ -25,6 +26,11 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             return
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
         names = {parameter: name for name, parameter in module.named_parameters()}
+        backbones = {name: one for name, one in module.named_modules() if name and hasattr(one, 'get_layer_depth')}
+        if not backbones:
+            raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
         for group in params:
-            layer, num_layers = module.backbone.get_layer_depth(names[group['params'][0]], 'backbone.')
+            name = names[group['params'][0]]
+            own = [prefix for prefix in backbones if name.startswith(f'{prefix}.')] or [*backbones]
+            layer, num_layers = backbones[own[0]].get_layer_depth(name, f'{own[0]}.')
             group['lr'] = group.get('lr', self.base_lr) * rate ** (num_layers - 1 - layer)

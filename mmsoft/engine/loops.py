@@ -9,7 +9,7 @@ GPU). Number of processes and batch size must stay. Gradients that are accumulat
 import random
 from collections.abc import Iterator
 from itertools import chain, count, islice, repeat
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
@@ -25,7 +25,14 @@ from mmsoft.registry import LOOPS, RUNNERS
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 
-Key = tuple[int, ...]  # the seed, whether random states are a sample's (1) or an iteration's (0), and numbers
+Key = tuple[int, ...]  # the seed; whether random states are an iteration's (0), a sample's (1), a draw's (2); numbers
+
+
+class Numbered(NamedTuple):
+    """An index of a data set, which may be a tuple itself, with the key of the sample's random states."""
+
+    key: Key
+    index: Any
 
 
 def set_random_states(*key: int) -> None:
@@ -50,10 +57,17 @@ class BrokenSample(UsageError):
 
 
 class NamedSamples(Dataset):
-    """A data set that names a sample which cannot be loaded; all other attributes are those of ``dataset``."""
+    """A data set that names a sample which cannot be loaded; all other attributes, and its class, are ``dataset``'s."""
 
     def __init__(self, dataset: Union[dict, Dataset]) -> None:
         vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+
+    @property
+    def __class__(self) -> type:
+        return type(self.dataset)  # samplers and hooks ask isinstance
+
+    def __reduce__(self) -> tuple:
+        return NamedSamples, (self.dataset,)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -66,16 +80,18 @@ class NamedSamples(Dataset):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.dataset, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
 
-    def __getitem__(self, index: Union[int, tuple[Key, int]]) -> Any:
-        """Loads a sample by its index, alone or with the key of its random states; BrokenSample if it cannot be."""
-        if isinstance(index, tuple):
+    def __getitem__(self, index: Any) -> Any:
+        """Loads a sample by its index, alone or :class:`Numbered`; BrokenSample if it cannot be."""
+        if isinstance(index, Numbered):
             key, index = index
             set_random_states(*key)
         try:
             return self.dataset[index]
         except Exception as error:  # whatever a pipeline makes of what it finds
             reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-            info = self.dataset.get_data_info(index) if hasattr(self.dataset, 'get_data_info') else {}
+            mixes = hasattr(self.dataset, 'pipeline_types')  # MultiImageMixDataset: with others, any of which it may be
+            named = hasattr(self.dataset, 'get_data_info') and not (mixes or isinstance(index, tuple))
+            info = self.dataset.get_data_info(index) if named else {}
             name = info.get('img_path') or f'Sample {index} of {type(self.dataset).__name__}'
             raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
 
@@ -114,12 +130,19 @@ class NumberedBatches:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[list[tuple[Key, int]]]:
-        rank, world_size = get_dist_info()
-        for iteration, batch in zip(count(self.first), islice(self._batches(), self.trained, None)):
-            yield [((self.seed, 1, iteration, place * world_size + rank), index) for place, index in enumerate(batch)]
+    def __iter__(self) -> Iterator[list[Numbered]]:
+        (rank, world_size), batches, draws = get_dist_info(), self._batches(), count(self.first - self.trained)
+        while True:
+            iteration = next(draws)
+            set_random_states(self.seed, 2, iteration)  # some samplers draw from those of the process
+            batch = next(batches, None)
+            if batch is None:
+                return
+            if iteration >= self.first:
+                keys = ((self.seed, 1, iteration, place * world_size + rank) for place in range(len(batch)))
+                yield [*map(Numbered, keys, batch)]
 
-    def _batches(self) -> Iterator[list[int]]:
+    def _batches(self) -> Iterator[list]:
         yield from self.batches
         for epoch in count(1) if self.endless else ():
             if hasattr(self.sampler, 'set_epoch'):
@@ -169,6 +192,8 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
         self.batches.first = self.iter
+        begin = [self.epoch, self.iter - self.batches.trained, len(self.dataloader)]
+        self.runner.message_hub.update_info('epoch_begin', begin)
         super().run_epoch()
         self.batches.trained = 0
 
@@ -178,8 +203,10 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
     def trained(self) -> int:
         """Batches of this epoch that are trained; none if an epoch has another number of them than before."""
-        trained = self.iter - self.epoch * len(self.dataloader)
-        return trained if 0 <= trained <= len(self.dataloader) else 0
+        size = len(self.dataloader)
+        epoch, begin, size_then = self.runner.message_hub.get_info('epoch_begin', [self.epoch, self.epoch * size, size])
+        trained = self.iter - begin
+        return trained if (epoch, size_then) == (self.epoch, size) and 0 <= trained <= size else 0
 
 
 @LOOPS.register_module()

@@ -122,6 +122,15 @@ def test_classes_of_the_file(coco):
     check_classes(built(coco, ('heart',)), NO_HEADS, True)
 
 
+def test_videos_have_objects_in_their_images():
+    class Videos:
+        cat_ids = (1,)
+        get_data_info = staticmethod(lambda i: dict(video_id=i, images=[dict(instances=[])]))
+        __len__ = staticmethod(lambda: 2)
+
+    check_objects(Videos())
+
+
 @pytest.mark.parametrize('wrong', [dict(bbox=[0.1, 0.1, 0.5, 0.5]), dict(image_id=999), None])
 def test_images_without_objects(coco, wrong):
     coco['filter_cfg'] = None
@@ -155,22 +164,13 @@ def test_fewer_colours_than_classes():
 
 @pytest.mark.parametrize('train_cfg', [None, dict(augments=dict(type='Mixup', alpha=0.8))], ids=['alone', 'mixed'])
 def test_classifiers_that_mix_images_count_classes_twice(train_cfg):
-    data = SimpleNamespace(metainfo=dict(classes=('tree', 'house')))
-    head, backbone = (
-        dict(type='mmpretrain.LinearClsHead', num_classes=2, in_channels=4),
-        dict(type='mmpretrain.LeNet5'),
+    data, parts = SimpleNamespace(metainfo=dict(classes=('tree', 'house'))), dict(backbone=dict(type='LeNet5'))
+    parts.update(
+        type='ImageClassifier', _scope_='mmpretrain', head=dict(type='LinearClsHead', num_classes=2, in_channels=4)
     )
-    for count, fits in ((2, True), (1000, train_cfg is None)):
-        model = MODELS.build(
-            dict(
-                type='mmpretrain.ImageClassifier',
-                backbone=backbone,
-                head=head,
-                train_cfg=train_cfg,
-                data_preprocessor=dict(num_classes=count),
-            )
-        )
-        if fits:
+    for count in (2, 1000):
+        model = MODELS.build(dict(parts, train_cfg=train_cfg, data_preprocessor=dict(num_classes=count)))
+        if count == 2 or train_cfg is None:
             check_classes(data, model, False)
         else:
             says = 'data_preprocessor.num_classes is 1000, and model.head.num_classes is 2: set both to one number.'

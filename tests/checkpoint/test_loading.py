@@ -365,6 +365,28 @@ def test_damaged_tensors_end_with_one_sentence(tmp_path, change, message):
         load_pretrained(SOFT(FOUR_STAGES), saved(tmp_path / 'x.pth', published))
 
 
+class Teacher(torch.nn.Module):
+    """As mmdet's semi-supervised detectors, which start from the weights of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.student = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+
+    def _load_from_state_dict(self, state_dict, *args):
+        for name in [name for name in state_dict if '.' not in name]:
+            tensor = state_dict.pop(name)
+            state_dict.update({f'teacher.{name}': tensor, f'student.{name}': tensor})
+        super()._load_from_state_dict(state_dict, *args)
+
+
+def test_a_model_that_renames_what_it_loads(tmp_path):
+    path = saved(tmp_path / 'x.pth', torch.nn.Linear(2, 3).state_dict())
+    check_model(Teacher(), path)
+    check_model(Teacher(), saved(tmp_path / 'y.pth', Teacher().state_dict()))
+    with pytest.raises(CheckpointError, match='4 of the 4 tensors'):
+        check_model(Teacher(), saved(tmp_path / 'z.pth', torch.nn.Linear(3, 3, bias=False).state_dict()))
+
+
 def test_a_checkpoint_is_of_the_model(tmp_path):
     model, path = SOFT(SMALL, out_indices=(0, 1)), str(tmp_path / 'x.pth')
     weights = model.state_dict()

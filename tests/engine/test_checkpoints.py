@@ -181,6 +181,9 @@ class TestTraining:
         runner.train()
         saved = torch.load(tmp_path / 'epoch_2.pth', weights_only=True)
         assert saved['message_hub']['runtime_info']['best'] == 0.5
+        assert set(saved['message_hub']['resumed_keys']) <= set(
+            saved['message_hub']['runtime_info']
+        )  # or mmengine warns
         resumed = Runner.from_cfg(
             config(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=3), resume=True, experiment_name='resumed')
         )

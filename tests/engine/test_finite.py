@@ -24,6 +24,15 @@ def test_loss(value):
         FiniteTrainingHook().after_train_iter(RUNNER, 0, SAMPLES, outputs)
 
 
+def test_loss_of_several_branches():
+    """As in mmdet's semi-supervised detectors."""
+    samples = dict(
+        data_samples=dict(sup=[SimpleNamespace(img_path='a.jpg')], unsup=[SimpleNamespace(img_path='b.jpg')])
+    )
+    with pytest.raises(UsageError, match='in iteration 42, on a.jpg, b.jpg;'):
+        FiniteTrainingHook().after_train_iter(RUNNER, 0, samples, losses(loss=float('nan')))
+
+
 @pytest.mark.parametrize('outputs', [losses(loss=3e38), {}, None])
 def test_finite(outputs):
     FiniteTrainingHook().after_train_iter(RUNNER, 0, SAMPLES, outputs)

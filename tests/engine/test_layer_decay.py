@@ -1,5 +1,6 @@
 """Layer-wise learning-rate decay, the same through a classifier, a detector and a segmenter."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,12 @@ import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 
+from mmsoft import SOFT
+from mmsoft.utils import OptionError
 from mmsoft.utils.config import load_config
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
+NANO = dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4)
 LR, DECAY, RATE = 1e-3, 0.05, 0.5
 OPTIM_WRAPPER = dict(
     type='OptimWrapper',
@@ -70,3 +74,14 @@ def test_the_same_layers_as_mmpretrain():
     ).optimizer
     theirs = {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups}
     assert theirs == settings(model)
+
+
+def test_backbones_inside_of_other_models():
+    """A student and a teacher have one each."""
+    model, plain = (torch.nn.Module() for _ in range(2))
+    plain.backbone, plain.head = SOFT(NANO), torch.nn.Linear(2, 2)
+    model.teacher, model.student = copy.deepcopy(plain), plain
+    alone, found = settings(plain), settings(model)
+    assert found == {f'{part}.{name}': one for part in ('teacher', 'student') for name, one in alone.items()}
+    with pytest.raises(OptionError, match='layer_decay_rate needs a backbone that has get_layer_depth'):
+        settings(torch.nn.Linear(2, 2))

@@ -1,21 +1,26 @@
 """A training that was interrupted anywhere equals one that was not, to the bit, and so does a repeated one."""
 
+import copy
+import pickle
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import toy
 from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.logging import MessageHub
 from mmengine.registry import DATASETS, HOOKS, MODELS, RUNNERS
 from mmengine.runner import EpochBasedTrainLoop as MMLoop
 from mmengine.runner import Runner as MMRunner
 from mmengine.structures import PixelData
 from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, Sampler
 from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
 
 from mmsoft.apis import launch
@@ -122,11 +127,100 @@ def test_another_number_of_iterations_in_an_epoch(tmp_path):
     assert max(done['seen']) == 7 and [one['place'] for one in done['seen'].values()][-2:] == [0, 1]
 
 
-@pytest.mark.parametrize('iteration, epoch, trained', [(5, 1, 1), (4, 0, 4), (4, 1, 0), (9, 1, 0), (3, 1, 0)])
-def test_batches_of_an_epoch_that_are_trained(iteration, epoch, trained):
+@pytest.mark.parametrize(
+    'iteration, epoch, begin, trained',
+    [
+        *((5, 1, None, 1), (4, 0, None, 4), (4, 1, None, 0), (9, 1, None, 0), (3, 1, None, 0)),
+        *((14, 2, [2, 12, 4], 2), (13, 2, [2, 12, 6], 0), (10, 2, [1, 5, 5], 0), (13, 3, [2, 9, 4], 0)),
+    ],
+)
+def test_batches_of_an_epoch_that_are_trained(iteration, epoch, begin, trained):
     """Of four in an epoch; those of another number of iterations than before count as none."""
-    loop = SimpleNamespace(iter=iteration, epoch=epoch, dataloader=range(4))
+    hub = MessageHub('epochs', runtime_info=dict(epoch_begin=begin) if begin else {})
+    loop = SimpleNamespace(iter=iteration, epoch=epoch, dataloader=range(4), runner=SimpleNamespace(message_hub=hub))
     assert loops.EpochBasedTrainLoop.trained(loop) == trained
+
+
+@DATASETS.register_module()
+class Counted(toy.ToyData):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+
+def test_epochs_are_whole_after_images_are_removed(tmp_path):
+    """Eight iterations are two epochs of four, and were two epochs of three and a part of a third."""
+    data = dict(toy.config(tmp_path)['train_dataloader'], batch_size=1)
+    for count, epochs, options in ((4, 2, {}), (3, 3, dict(resume=True))):
+        data['dataset'], train_cfg = dict(type='Counted', count=count), dict(by_epoch=True, max_epochs=epochs)
+        runner = loops.Runner(**toy.config(tmp_path, train_dataloader=data, train_cfg=train_cfg, **options))
+        runner.train()
+    assert (runner.epoch, runner.iter) == (3, 2 * 4 + 3)
+
+
+class Random(Sampler):
+    """Draws from the random states of the process, as mmdet's GroupMultiSourceSampler does."""
+
+    def __init__(self, dataset, seed=0):
+        pass
+
+    def __iter__(self):
+        yield from (int(np.random.randint(1000)) for _ in range(8))
+
+    def __len__(self):
+        return 8
+
+
+def test_draws_of_samplers_follow_from_the_seed():
+    def indices(trained, noise):
+        batches = loops.NumberedBatches(Random(None), 2, dict(type=BatchSampler, drop_last=False), endless=False)
+        batches.seed, batches.first, batches.trained = 3, 10 + trained, trained
+        found = []
+        for batch in batches:
+            np.random.seed(noise)  # training in between
+            found += [one.index for one in batch]
+        return found
+
+    whole = indices(0, 1)
+    assert len({*whole}) > 4 and indices(0, 2) == whole and indices(2, 5) == whole[4:]
+
+
+class Video(toy.ToyData):
+    """Its samples are frames (video, number) of videos without boxes."""
+
+    def __getitem__(self, index):
+        return (*index, random.random())
+
+    def get_data_info(self, index):
+        return dict(video_id=index, images=[])
+
+
+def test_data_sets_keep_their_class_and_their_indices(tmp_path):
+    """mmdet's samplers of videos ask for both."""
+    named = loops.NamedSamples(Video())
+    assert isinstance(named, Video) and isinstance(named, loops.NamedSamples)
+    for other in (named, pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
+        assert type(other) is loops.NamedSamples and other[(2, 5)][:2] == (2, 5)
+        assert other[loops.Numbered((1, 2), (2, 5))] == other[loops.Numbered((1, 2), (2, 5))]
+
+
+class Mixed(toy.ToyData):
+    """As mmdet's MultiImageMixDataset: a sample is made of several, of which its info has the first."""
+
+    pipeline_types = ['Mosaic']
+
+    def __getitem__(self, index):
+        raise ValueError('b.jpg is broken')
+
+    def get_data_info(self, index):
+        return dict(img_path='a.jpg')
+
+
+def test_of_images_that_are_mixed_only_the_error_is_told():
+    with pytest.raises(UsageError, match=r'^Sample 0 of Mixed cannot be loaded \(ValueError: b.jpg is broken\)'):
+        loops.NamedSamples(Mixed())[0]
 
 
 @pytest.mark.parametrize(
