@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmsoft import __version__
 from mmsoft.layers.maps import pooling_matrix, resample
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import Options, load_config, type_name
+from mmsoft.utils.config import Options, explained, load_config, type_name
 from mmsoft.utils.files import atomic_write
 
 from .tasks import build_task
@@ -67,7 +67,8 @@ def export(
         graph, example, free = Scores(model), (torch.rand(2, 3, height, width),), (0, *free)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
-        contents = to_onnx(graph.eval(), example, free, described)
+        with explained(config, 'exported'):  # whatever heads need more than images
+            contents = to_onnx(graph.eval(), example, free, described)
         check(contents, graph, example, varied=not size)
     with atomic_write(path) as file:
         file.write(contents)
@@ -79,6 +80,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     test = settings.get('test_cfg') or {}  # by which alone mmseg pads
+    windows = cfg.model.get('test_cfg') if (cfg.model.get('test_cfg') or {}).get('mode') == 'slide' else None
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
@@ -87,6 +89,9 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         pad_size=test.get('size'),
         pad_divisor=settings.get('pad_size_divisor') or test.get('size_divisor') or 1,
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
+        slide=windows and dict(crop_size=windows.crop_size, stride=windows.stride),
+        align_corners=getattr(model, 'align_corners', None),
+        threshold=getattr(getattr(model, 'decode_head', None), 'threshold', None),
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
         mmsoft=__version__,
     )

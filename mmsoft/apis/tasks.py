@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import check_model
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import explained
+from mmsoft.utils.config import datasets, explained
 
 
 class Task:
@@ -77,7 +77,7 @@ class Segmentation(Task):
         return super().forward(prepared)
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        visualizer, labels = self.inferencer.visualizer, sample.pred_sem_seg.data[0].cpu().numpy()
+        visualizer, labels = self.inferencer.visualizer, sample.pred_sem_seg.data[0].long().cpu().numpy()
         colours = self.inferencer.model.dataset_meta['palette'] or visualizer.dataset_meta['palette']
         drawn = np.array(colours, np.uint8)[labels % len(colours)]
         # The visualizer itself would take 72 bytes for each pixel.
@@ -85,9 +85,9 @@ class Segmentation(Task):
         mmcv.imwrite(drawn[..., ::-1], str(path))
 
     def encode(self, sample: Any) -> bytes:
-        labels = sample.pred_sem_seg.data[0].cpu().numpy()
-        dtype = np.uint8 if len(self.inferencer.model.dataset_meta['classes']) <= 256 else np.uint16
-        return cv2.imencode('.png', labels.astype(dtype))[1].tobytes()
+        labels, model = sample.pred_sem_seg.data[0].cpu().numpy(), self.inferencer.model
+        count = max(len(model.dataset_meta.get('classes') or ()), getattr(model, 'num_classes', 0))
+        return cv2.imencode('.png', labels.astype(np.uint8 if count <= 256 else np.uint16))[1].tobytes()
 
 
 def predict_labels(model: nn.Module, data: dict) -> list:
@@ -156,6 +156,10 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         torch.zeros(1, device=device or 'cpu').item()
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
+    for step in [step for dataset in datasets(cfg, 'test_dataloader') for step in dataset.get('pipeline') or ()]:
+        if step.get('color_type', 'color') != 'color':
+            ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
+            raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
     with explained(str(cfg.filename or 'The config')):
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)

@@ -49,8 +49,8 @@ def load_config(path: str, options: Options = None) -> Config:
 
 
 @contextmanager
-def explained(config: str) -> Iterator[None]:
-    """Makes a UsageError of whatever is raised while a config is read and built, but for errors of a disk."""
+def explained(config: str, done: str = 'run') -> Iterator[None]:
+    """Makes a UsageError of whatever is raised while a config is read and built, say, but for errors of a disk."""
     try:
         yield
     except UsageError:
@@ -68,7 +68,7 @@ def explained(config: str) -> Iterator[None]:
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
         if isinstance(error, KeyError) and error.args[0] in COCO:
             reason = f'a COCO file lacks {error}'
-        raise UsageError(f'{config} cannot be run ({reason}); --traceback shows where it was raised.') from error
+        raise UsageError(f'{config} cannot be {done} ({reason}); --traceback shows where it was raised.') from error
 
 
 def type_name(node: dict[str, Any]) -> str:

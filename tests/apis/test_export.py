@@ -201,6 +201,28 @@ def test_a_segmenter_s_padding_to_a_size_is_described():
     assert described['pad_size'] is None and described['pad_divisor'] == 32
 
 
+def test_what_is_left_of_a_segmenter_is_described():
+    cfg = load_config(f'{ROOT}/configs/upernet_soft_nano_shapes.py')
+    model = torch.nn.Module()
+    model.align_corners, model.decode_head = True, torch.nn.Module()
+    model.decode_head.threshold = 0.3
+    described = deployment.describe(cfg, model)
+    assert (described['align_corners'], described['threshold'], described['slide']) == (True, 0.3, None)
+    cfg.model.test_cfg = dict(mode='slide', crop_size=(64, 64), stride=(40, 40))
+    assert deployment.describe(cfg, model)['slide'] == dict(crop_size=(64, 64), stride=(40, 40))
+
+
+def test_heads_that_need_annotations_are_not_exported(trained, tmp_path, monkeypatch):
+    config, weights = trained('soft_tiny_in1k')
+
+    def forward(self, images):
+        raise TypeError("missing 1 required positional argument: 'batch_data_samples'")
+
+    monkeypatch.setattr(deployment.Scores, 'forward', forward)
+    with pytest.raises(UsageError, match=r'config.py cannot be exported \(TypeError: missing 1 required'):
+        export(config, weights, str(tmp_path / 'model.onnx'))
+
+
 def test_the_file_says_what_it_takes(trained, tmp_path):
     config, weights = trained('retinanet_soft_tiny_1x')
     file = str(tmp_path / 'model.onnx')

@@ -286,6 +286,47 @@ def test_label_maps_are_drawn_as_by_mmseg(size, tmp_path):
     assert abs(image.astype(int) - drawn).mean() > 20
 
 
+@pytest.mark.parametrize(
+    'classes, count, kind',
+    [(None, 3, np.uint8), (['a'] * 19, 300, np.uint16), (['a'] * 300, 300, np.uint16), (['a'] * 2, 2, np.uint8)],
+    ids=['unknown', 'assumed', 'many', 'few'],
+)
+def test_label_maps_have_room_for_all_classes(classes, count, kind):
+    """Also where a checkpoint has no classes, and mmseg takes those of Cityscapes."""
+    model = SimpleNamespace(dataset_meta=dict(classes=classes), num_classes=count)
+    task = SimpleNamespace(inferencer=SimpleNamespace(model=model))
+    labels = torch.tensor([[[0, count - 1]]])
+    for data in (labels, labels.float()):
+        content = Segmentation.encode(task, SegDataSample(pred_sem_seg=PixelData(data=data)))
+        read = cv2.imdecode(np.frombuffer(content, np.uint8), -1)
+        assert read.dtype == kind and read.tolist() == labels[0].tolist()
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_segmentation_of_one_channel(trained, pictures, tmp_path):
+    """mmseg's labels are numbers then."""
+    config, weights = trained('upernet_soft_small_160k')
+    one, changed = tmp_path / 'one.py', torch.load(weights, weights_only=True)
+    loss = dict(type='CrossEntropyLoss', use_sigmoid=True)
+    heads = ('decode_head', 'auxiliary_head')
+    parts = {name: dict(num_classes=2, out_channels=1, threshold=0.5, loss_decode=loss) for name in heads}
+    one.write_text(f"_base_ = '{config}'\nmodel = {parts!r}")
+    for name in [f'{head}.conv_seg.{part}' for head in heads for part in ('weight', 'bias')]:
+        changed['state_dict'][name] = changed['state_dict'][name][:1] - changed['state_dict'][name][1:2]
+    torch.save(changed, tmp_path / 'one.pth')
+    model = str(one), str(tmp_path / 'one.pth')
+    assert predict(*model, str(pictures), str(tmp_path / 'out'), 'cpu', save_pred=True) == [pictures / 'broken.jpg']
+    maps = [cv2.imread(str(path), -1) for path in (tmp_path / 'out/preds').glob('*.png')]
+    assert {*np.concatenate([labels.ravel() for labels in maps])} == {0, 1}
+
+
+def test_images_that_are_loaded_otherwise(trained, pictures, tmp_path):
+    config, weights = trained('upernet_soft_small_160k')
+    options = {'test_dataloader.dataset.pipeline.0.color_type': 'grayscale'}
+    with pytest.raises(UsageError, match="color_type='grayscale', and the tools read colours.*use mmseg.apis.MMSegInf"):
+        predict(config, weights, str(pictures), str(tmp_path / 'out'), 'cpu', cfg_options=options)
+
+
 def test_checkpoints_are_read_as_by_the_tools(trained, tmp_path):
     config, weights = trained('soft_tiny_in1k')
     state_dict = torch.load(weights, weights_only=True)['state_dict']
