@@ -33,15 +33,9 @@ def export(
 ) -> str:
     """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
-    Returns what was written, for the user. Raises UsageError if files are missing or exist already, options do not fit,
-    the model cannot be exported, or the file does not give the model's results.
-
-    Args:
-        config, checkpoint (str): Config of a classifier, segmenter or detector, and its weights.
-        out (str): File to write, ``.onnx``.
-        size (Sequence[int], optional): Rows and columns of the images, if the model is to take one size. Default: any.
-        force (bool): Whether to replace a file.
-        cfg_options (dict, optional): Settings by dotted keys that override those of the config.
+    Arguments are the options of ``tools/export.py``; ``size`` has rows and columns. Returns what was written, for the
+    user. Raises UsageError if files are missing or exist already, options do not fit, the model cannot be exported, or
+    the file does not give the model's results.
     """
     path = Path(out)
     if path.suffix != '.onnx':

@@ -38,18 +38,10 @@ def train(
     demo_data: bool = False,
     from_scratch: bool = False,
 ) -> None:
-    """Trains a model, and evaluates it. Raises UsageError if files are missing or the config does not fit its data.
+    """Trains a model, and evaluates it; arguments are the options of ``tools/train.py`` (docs/cli.md).
 
-    Args:
-        config: Path of the config.
-        work_dir: Where logs and checkpoints go; ``work_dirs/`` and the config's name if None.
-        amp: Whether to compute in half precision, on a GPU.
-        auto_scale_lr: Whether to scale the learning rate with the batch size.
-        resume: A checkpoint to resume from, or ``'auto'`` for the latest of the work directory, if there is one.
-        cfg_options: Settings by dotted keys that override all others.
-        launcher: How the processes of distributed training were started: none, pytorch, slurm or mpi.
-        demo_data: Whether to train on the synthetic shapes data set instead of the config's data.
-        from_scratch: Whether to start from random weights instead of the config's pretrained ones.
+    ``resume`` is a checkpoint, or ``'auto'`` for the latest of the work directory, if there is one; ``cfg_options`` are
+    settings by dotted keys. Raises UsageError if files are missing or the config does not fit its data.
     """
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
@@ -87,17 +79,11 @@ def test(
     demo_data: bool = False,
     without_attention: Optional[list[int]] = None,
 ) -> dict[str, float]:
-    """Evaluates a model; returns scores by their names. Raises as :func:`train`, and if the checkpoint does not fit.
+    """Evaluates a model; returns scores by their names. Arguments are the options of ``tools/test.py`` (docs/cli.md).
 
-    Args:
-        config, work_dir, cfg_options, launcher, demo_data: As for :func:`train`.
-        checkpoint: Path of the model's weights.
-        out: Where to save the predictions: a .pkl file; or a folder for label maps of semantic segmentation.
-        show, wait_time: Whether a window shows the predictions, and for how many seconds each image.
-        show_dir: Where to save images of the predictions.
-        tta: Whether to merge predictions over several versions of each image.
-        without_attention: Stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all: the
-            control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`).
+    ``without_attention`` are stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all:
+    the control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`). Raises
+    UsageError as :func:`train`, and if the checkpoint does not fit.
     """
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
@@ -260,5 +246,4 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
             raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')
     mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
     if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes != count:
-        head = f'model.head.num_classes is {count}'
-        raise UsageError(f'data_preprocessor.num_classes is {mixes.num_classes}, and {head}: set both to one number.')
+        raise UsageError(f'num_classes is {count} in model.head, {mixes.num_classes} in data_preprocessor: set both.')

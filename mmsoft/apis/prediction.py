@@ -38,18 +38,9 @@ def predict(
 ) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
-    Returns the broken images, which were named and skipped. Raises UsageError if files are missing, ``out_dir`` is not
-    empty or options do not fit.
-
-    Args:
-        config, checkpoint (str): Config of a detector, segmenter or classifier, and its weights.
-        source (str): An image, or a folder of images.
-        out_dir (str): Where the results go, a new or empty folder.
-        device (str, optional): ``'cpu'``, ``'cuda:0'``, …. Defaults to None: the best there is.
-        score_thr (float): Detections with a lower score are not drawn.
-        save_pred (bool): Whether to save the prediction of each image as a file that programs read, see
-            :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`.
-        cfg_options (dict, optional): Settings by dotted keys that override those of the config.
+    Arguments are the options of ``tools/predict.py``; ``source`` is an image or a folder. What programs read is in
+    :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`. Returns broken images,
+    which were named and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
     """
     out, cfg = Path(out_dir), load_config(config, cfg_options)
     names = find_images(source)

@@ -40,13 +40,8 @@ def visualize(
     """Writes a sheet ``OUT_DIR/vis/….png`` for each image, of what the network sees in the stages of its backbone.
 
     ``OUT_DIR/attention_share.json`` has the share of attention in each block, a mean over the images; see
-    :class:`mmsoft.attention.measure.Contribution`. Returns broken images, and raises, as :func:`~mmsoft.apis.predict`.
-
-    Args:
-        config (str): Config of a detector, segmenter or classifier with a backbone of mmsoft.
-        checkpoint, source, out_dir, device, cfg_options: As there.
-        stages (Sequence[int], optional): Stages, or blocks of a backbone of one stride, counted from 0 as in
-            ``out_indices``. Defaults to all stages, or four blocks evenly spread.
+    :class:`mmsoft.attention.measure.Contribution`. ``stages``, or blocks of a backbone of one stride, are counted from
+    0; by default all stages, or four blocks evenly spread. Else as :func:`~mmsoft.apis.predict`.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
     names = find_images(source)

@@ -39,16 +39,11 @@ class CheckpointError(UsageError):
 def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek: bool = False) -> dict:
     """Reads a checkpoint by ``torch.load(weights_only=True)``, which runs no code in it; files of trainings, too.
 
-    Args:
-        filename (str or Path): A file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or
-            ``hf://owner/name/file`` in the Hugging Face Hub.
-        map_location: See :func:`torch.load`.
-        peek (bool): Maps the file into memory where it can, for checks that do not need all of it.
-
-    Returns:
-        dict: What the file holds. ``_metadata`` is kept, a dict of dicts; mmengine's logged values are not.
-        CheckpointError if the file does not exist, is damaged, no checkpoint, claims to hold more than it does, or
-        holds other objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
+    ``filename`` is a file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or
+    ``hf://owner/name/file`` in the Hugging Face Hub. ``peek`` maps it into memory where it can, for checks that do not
+    need all of it. Returns what it holds: ``_metadata`` is kept, a dict of dicts; mmengine's logged values are not.
+    CheckpointError if it does not exist, is damaged, no checkpoint, claims to hold more than it does, or holds other
+    objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
     """
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
@@ -77,14 +72,9 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
 def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
     """Chooses the evaluated weights of a checkpoint: the first of :data:`ENTRIES`, or the dict itself.
 
-    Args:
-        checkpoint (dict): What :func:`read_checkpoint` returns.
-        filename (str or Path): Name of the checkpoint in messages.
-
-    Returns:
-        tuple[dict[str, Tensor], str]: The tensors, with torch's ``_metadata`` about them, what wrappers add to names
-        removed, and the entry that they come from, ``''`` for the dict itself. CheckpointError if there is no tensor,
-        or one that holds NaN or infinity.
+    ``filename`` is for messages. Returns the tensors, with torch's ``_metadata`` about them, what wrappers add to names
+    removed, and the entry that they come from, ``''`` for the dict itself. CheckpointError if there is no tensor, or
+    one that holds NaN or infinity.
     """
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
     source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, WRAPPERS, '')

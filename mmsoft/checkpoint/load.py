@@ -22,10 +22,8 @@ from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
     """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what became of it.
 
-    Args:
-        backbone (BaseBackbone): The backbone, which is changed.
-        filename (str): See :func:`read_checkpoint`; CheckpointError if it cannot be used for this backbone.
-        prefix (str, optional): Start of the names to load, in a larger model. Default: ``backbone.`` if there are any.
+    ``filename`` is as for :func:`read_checkpoint`, ``prefix`` the start of the names to load in a larger model, by
+    default ``backbone.`` if there are any. CheckpointError if the file cannot be used for this backbone.
     """
     state_dict, entry = select_state_dict(read_checkpoint(filename), filename)
     noted = state_dict._metadata
@@ -41,9 +39,9 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
 
 
 def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
-    """Raises CheckpointError if a checkpoint is not of a model, of which OpenMMLab libraries only warn.
+    """Raises CheckpointError if a checkpoint is not of a model, which may be wrapped; OpenMMLab libraries only warn.
 
-    ``model`` may be wrapped, and a classifier's checkpoint under published names. Unless ``whole``, a part is enough.
+    A classifier's checkpoint may be under published names. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     bare = getattr(model, 'module', model)
@@ -89,10 +87,8 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
     """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a sentence about it.
 
-    Args:
-        source (str or Path): A published checkpoint, ours or mmengine's; CheckpointError if it cannot be used.
-        target (str or Path): File to write; ``.safetensors`` chooses that format, any other name ``torch.save``.
-        force (bool): Replace ``target`` if it exists, which is a CheckpointError otherwise.
+    ``target`` is replaced by ``force`` alone; ``.safetensors`` chooses that format, any other name ``torch.save``.
+    CheckpointError if it exists otherwise, or ``source``, a published checkpoint, ours or mmengine's, cannot be used.
     """
     if Path(target).is_file() and not force:
         raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')

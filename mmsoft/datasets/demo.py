@@ -25,7 +25,6 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
 
     It keeps its model, losses and optimizer, and a classifier its augmentation. The learning rate follows the batch
     size if the config says what it is meant for. A config written for the data set is returned, others are copied.
-
     ``length`` is a number of epochs or iterations, whichever the config counts; two epochs of 128 scenes if None.
     ``root`` is where the data set is. Raises UsageError if the config needs what the data set has not.
     """

@@ -18,12 +18,10 @@ from mmengine.logging import print_log
 from ..utils import UsageError
 from .shapes_scene import OUTLINES, SKIES, TEXTURES, Scene, draw_portrait, draw_scene, draw_sky_scene
 
-CLASSES = tuple(OUTLINES)
-STUFF = tuple(TEXTURES)
+CLASSES, STUFF = tuple(OUTLINES), tuple(TEXTURES)
 PALETTE = [(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)]
 STUFF_PALETTE = [(196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)]
-# Of the COCO and the ImageFolder form; of the ADE20K form, whose label 0 is clutter and is left out by
-# reduce_zero_label=True; and of the COCO form of scenes under a sky.
+# Of the COCO and ImageFolder forms, and of the ADE20K form, whose label 0, clutter, reduce_zero_label=True leaves out.
 METAINFO = dict(classes=CLASSES, palette=PALETTE)
 SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETTE)
 SKY_METAINFO = dict(

@@ -167,11 +167,9 @@ class Canvas:
         """The scene as painted so far, with the noise of a camera."""
         rng, semantic, instances = self._rng, self._semantic.copy(), []
         for number, (label, crowd, _) in enumerate(self._placed, start=1):
-            if label == SKY:
-                continue
-            mask = self._owner == number
-            semantic[mask] = 1 + label
-            instances.append(Instance(label, mask, crowd))
+            if label != SKY:
+                instances.append(Instance(label, self._owner == number, crowd))
+                semantic[instances[-1].mask] = 1 + label
         light = _blend(self._slope(), *rng.uniform(0.7, 1.15, (2, 1)).astype(np.float32))
         noise = rng.standard_normal(self._image.shape, np.float32) * rng.uniform(2, 8)
         image = np.clip(self._image * light + noise, 0, 255, out=noise).astype(np.uint8)
@@ -220,8 +218,7 @@ class Canvas:
         """The fraction of each pixel that the outlines cover, (H, W) float32."""
         alpha = np.zeros(self._owner.shape, np.uint8)
         for points in outlines:
-            # OpenCV counts from pixel centres.
-            fixed = np.round((points - 0.5) * 2**_SUBPIXEL_BITS).astype(np.int32)
+            fixed = np.round((points - 0.5) * 2**_SUBPIXEL_BITS).astype(np.int32)  # OpenCV counts from pixel centres
             cv2.fillPoly(alpha, [fixed], 255, cv2.LINE_AA, _SUBPIXEL_BITS)
         return alpha / np.float32(255)
 

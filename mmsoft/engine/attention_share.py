@@ -1,7 +1,7 @@
 """Whether attention contributes to its network, watched during training."""
 
 from contextlib import ExitStack
-from typing import Any, Optional
+from typing import Any
 
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
@@ -17,12 +17,9 @@ class AttentionShareHook(Hook):
 
     Measured on one iteration of many, the values reach the log file and all visualizer backends as scalars
     ``attention_share/BLOCK``, ``attention_exponent/BLOCK`` (SOFT) and ``attention_gain/BLOCK``; see
-    :class:`mmsoft.attention.measure.Contribution`.
-
-    Args:
-        interval (int): Iterations from one measurement to the next. Defaults to 200, less than 1% of the time.
-        begin (int): First iteration at which a stage whose blocks all have a share below 0.01 is reported; SimA begins
-            with small shares. Defaults to 1000.
+    :class:`mmsoft.attention.measure.Contribution`. ``interval`` is the number of iterations from one measurement to the
+    next (200 take less than 1% of the time), ``begin`` the first at which a stage is reported whose blocks all have a
+    share below 0.01: SimA begins with small shares.
     """
 
     def __init__(self, interval: int = 200, begin: int = 1000) -> None:
@@ -36,9 +33,7 @@ class AttentionShareHook(Hook):
             model = runner.model.module if is_model_wrapper(runner.model) else runner.model
             self._contributions = self._measuring.enter_context(measured_attention(model))
 
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Optional[dict] = None
-    ) -> None:
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         """Ends the measurement and logs it."""
         self._measuring.close()
         contributions, self._contributions = self._contributions, {}

@@ -12,11 +12,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """mmengine's constructor, with learning rates that decay from the heads down to the stem.
 
     mmpretrain's constructor works for its classifiers alone, and those of mmdet and mmseg know a few backbones by name;
-    this one asks backbones, wherever they are in the model, for ``get_layer_depth``.
-
-    Args:
-        optim_wrapper_cfg, paramwise_cfg (dict): As for mmengine's constructor; the latter has ``layer_decay_rate``
-            (float), too: the factor from one layer to the one before, on top of other rates. Defaults to 1.
+    this one asks backbones, wherever they are in the model, for ``get_layer_depth``. ``paramwise_cfg`` has
+    ``layer_decay_rate`` (float), too: the factor from one layer to the one before, on top of other rates; 1 by default.
     """
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:

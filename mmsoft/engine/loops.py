@@ -7,9 +7,10 @@ GPU). Number of processes and batch size must stay. Gradients that are accumulat
 """
 
 import random
+from collections import namedtuple
 from collections.abc import Iterator
 from itertools import chain, count, islice, repeat
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import torch
@@ -26,13 +27,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 
 Key = tuple[int, ...]  # the seed; whether random states are an iteration's (0), a sample's (1), a draw's (2); numbers
-
-
-class Numbered(NamedTuple):
-    """An index of a data set, which may be a tuple itself, with the key of the sample's random states."""
-
-    key: Key
-    index: Any
+Numbered = namedtuple('Numbered', 'key index')  # an index of a data set, which may be a tuple itself
 
 
 def set_random_states(*key: int) -> None:
@@ -131,9 +126,8 @@ class NumberedBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Numbered]]:
-        (rank, world_size), batches, draws = get_dist_info(), self._batches(), count(self.first - self.trained)
-        while True:
-            iteration = next(draws)
+        (rank, world_size), batches = get_dist_info(), self._batches()
+        for iteration in count(self.first - self.trained):
             set_random_states(self.seed, 2, iteration)  # some samplers draw from those of the process
             batch = next(batches, None)
             if batch is None:

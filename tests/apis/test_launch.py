@@ -173,7 +173,7 @@ def test_classifiers_that_mix_images_count_classes_twice(train_cfg):
         if count == 2 or train_cfg is None:
             check_classes(data, model, False)
         else:
-            says = 'data_preprocessor.num_classes is 1000, and model.head.num_classes is 2: set both to one number.'
+            says = 'num_classes is 2 in model.head, 1000 in data_preprocessor: set both.'
             assert sentence(check_classes, data, model, False) == says
 
 
