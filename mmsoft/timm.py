@@ -150,9 +150,9 @@ class TimmModel(nn.Module):
         return {name for name, _ in self.named_parameters() if name.endswith(('pos_embed', 'cls_token'))}
 
     def _take_published(self, state_dict: dict, prefix: str, *args) -> None:
-        if prefix:
-            return  # a part of another model, which has saved it
         given, own = set(state_dict), {name: tensor.shape for name, tensor in self.state_dict().items()}
+        if prefix or ('head.fc.weight' in own and given >= set(own)):
+            return  # another model has saved it as a part; of a classifier, torch tells what does not fit
         convert_classifier_checkpoint(self.backbone, state_dict)
         published = given != set(state_dict)  # of others, torch tells what the backbone has not
         for name, tensor in list(state_dict.items()):

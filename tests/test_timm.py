@@ -291,6 +291,9 @@ def test_names_that_do_not_belong_there_are_told(published):
         RuntimeError, match=r'Unexpected key\(s\) in state_dict: "backbone.stages.0.blocks.0.attn.queri'
     ):
         model.load_state_dict(wrong)
+    for other in ({'foo.weight': torch.zeros(1)}, {'head.fc.bias': torch.zeros(1)}):  # of a whole classifier, all are
+        with pytest.raises(RuntimeError, match='foo.weight|size mismatch for head.fc.bias'):
+            model.load_state_dict({**model.state_dict(), **other})
     no_head = timm.create_model('soft_norm_tiny', num_classes=0, **NANO)
     detector = {'neck.convs.0.weight': torch.zeros(1), 'data_preprocessor.mean': torch.zeros(1)}
     assert not any(no_head.load_state_dict({**model.state_dict(), **detector}))
