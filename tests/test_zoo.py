@@ -84,8 +84,8 @@ INVERSES = {'36': 0.07, '49': 0.19, '64': 0.42, '81': 0.85}  # 20 iterations, of
 
 # Their products are those of a config beside them.
 ALIKE = (
-    *('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'avg_pool', 'random', 'biased', 'gaussian_softmax'),
-    *('soft_deit', 'no_norm', 'single_head', 'cosformer_in1k', 'xcit_small_12_p16_in1k'),
+    *('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'random', 'biased', 'gaussian_softmax'),
+    *('no_norm', 'single_head', 'cosformer_in1k'),
 )
 
 

@@ -33,9 +33,8 @@ def export(
 ) -> str:
     """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
-    Arguments are the options of ``tools/export.py``; ``size`` has rows and columns. Returns what was written, for the
-    user. Raises UsageError if files are missing or exist already, options do not fit, the model cannot be exported, or
-    the file does not give the model's results.
+    Arguments are the options of ``tools/export.py``; ``size`` is (rows, columns). Returns what was written. UsageError
+    if files are missing or exist, options do not fit, the model cannot be exported, or its file gives other results.
     """
     path = Path(out)
     if path.suffix != '.onnx':
@@ -75,6 +74,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     test = settings.get('test_cfg') or {}  # by which alone mmseg pads
     windows = cfg.model.get('test_cfg') if (cfg.model.get('test_cfg') or {}).get('mode') == 'slide' else None
+    head = getattr(model, 'decode_head', None)
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
@@ -85,17 +85,14 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
         slide=windows and dict(crop_size=windows.crop_size, stride=windows.stride),
         align_corners=getattr(model, 'align_corners', None),
-        threshold=getattr(getattr(model, 'decode_head', None), 'threshold', None),
+        threshold=getattr(head[-1] if isinstance(head, nn.ModuleList) else head, 'threshold', None),
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},
         mmsoft=__version__,
     )
 
 
 class Scores(nn.Module):
-    """A classifier of mmpretrain or a segmenter of mmseg up to its scores before softmax, at the head's resolution.
-
-    Adaptive pooling of the model is replaced.
-    """
+    """A classifier or segmenter up to its scores before softmax, as large as the head's; replaces adaptive pooling."""
 
     inputs, outputs = ('images',), ('logits',)
 

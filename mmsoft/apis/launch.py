@@ -140,6 +140,7 @@ def build(cfg: Config, *loops: str) -> Runner:
             raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
     if 'train' in loops:
         check_objects(runner.train_loop.dataloader.dataset)
+        check_mixing(runner.model)
         if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
@@ -218,6 +219,13 @@ def check_objects(dataset: Dataset) -> None:
         raise UsageError(f'{dataset.ann_file} has no objects for its images: {form}.')
 
 
+def check_mixing(model: nn.Module) -> None:
+    """Raises UsageError if mmpretrain would mix labels for another number of classes than the head's."""
+    mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
+    if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes not in (None, count):
+        raise UsageError(f'num_classes is {count} in model.head, {mixes.num_classes} in data_preprocessor: set both.')
+
+
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     """Raises UsageError if classes of a data set are not in its COCO file, or palette or heads have not one for each.
 
@@ -244,6 +252,3 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
         count = getattr(module, 'num_classes', None)
         if is_head and isinstance(count, int) and (count < wanted or (exact and count > wanted)):
             raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')
-    mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
-    if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes != count:
-        raise UsageError(f'num_classes is {count} in model.head, {mixes.num_classes} in data_preprocessor: set both.')

@@ -9,14 +9,15 @@ from typing import Optional
 
 import mmcv
 import numpy as np
+from mmengine.config import Config
 from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.progress import track
 
 from mmsoft.utils import UsageError, on_one_line
-from mmsoft.utils.config import Options, load_config
+from mmsoft.utils.config import Options, datasets, load_config
 from mmsoft.utils.files import atomic_write, check_new, whole_or_none
 
-from .tasks import Task, build_task
+from .tasks import TASKS, Task, build_task
 
 SUFFIXES = ('.bmp', '.gif', '.jfif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')  # for some others Pillow starts other programs
@@ -43,6 +44,7 @@ def predict(
     which were named and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
     """
     out, cfg = Path(out_dir), load_config(config, cfg_options)
+    check_colours(cfg)
     names = find_images(source)
     check_new(out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
@@ -58,6 +60,14 @@ def predict(
                 file.write(task.encode(sample))
     print(f'Results of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
+
+
+def check_colours(cfg: Config) -> None:
+    """Raises UsageError if the test pipeline loads images otherwise than :func:`read_image`."""
+    for step in [step for dataset in datasets(cfg, 'test_dataloader') for step in dataset.get('pipeline') or ()]:
+        if step.get('color_type', 'color') != 'color':
+            ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
+            raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
 
 
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import check_model
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import datasets, explained
+from mmsoft.utils.config import explained
 
 
 class Task:
@@ -94,8 +94,7 @@ def predict_labels(model: nn.Module, data: dict) -> list:
     """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large image.
 
     ``model`` is an ``EncoderDecoder`` of two classes or more. Labels (1, H, W) of int64, as large as the images were,
-    are mmseg's pixel for pixel, ties included. With ``mode='slide'`` in ``test_cfg``, mmseg holds the scores of all
-    classes at the size of the network's input.
+    are mmseg's pixel for pixel, ties included. With ``mode='slide'``, mmseg holds all scores at the input's size.
     """
     data = model.data_preprocessor(data)
     samples = data['data_samples']
@@ -156,10 +155,6 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         torch.zeros(1, device=device or 'cpu').item()
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
-    for step in [step for dataset in datasets(cfg, 'test_dataloader') for step in dataset.get('pipeline') or ()]:
-        if step.get('color_type', 'color') != 'color':
-            ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
-            raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
     with explained(str(cfg.filename or 'The config')):
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)

@@ -48,10 +48,9 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
     if not path.is_file():
-        raise CheckpointError(
-            f'{filename} is not a file: training leaves checkpoints in its work directory, docs/pretrained_weights.md '
-            'says where weights are published, and tools/train.py --from-scratch does without.'
-        )
+        others = 'docs/pretrained_weights.md says where weights are published, and tools/train.py --from-scratch does'
+        left = f'training leaves checkpoints in its work directory, {others} without'
+        raise CheckpointError(f'{filename} is not a file: {left}.')
     device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
     torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
     try:
@@ -72,9 +71,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
 def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
     """Chooses the evaluated weights of a checkpoint: the first of :data:`ENTRIES`, or the dict itself.
 
-    ``filename`` is for messages. Returns the tensors, with torch's ``_metadata`` about them, what wrappers add to names
-    removed, and the entry that they come from, ``''`` for the dict itself. CheckpointError if there is no tensor, or
-    one that holds NaN or infinity.
+    ``filename`` is for messages. Returns the tensors, with torch's ``_metadata``, under names without wrappers',
+    and the entry that they come from, ``''`` for the dict itself. CheckpointError if there is none, or NaN or infinity.
     """
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
     source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, WRAPPERS, '')
@@ -100,10 +98,9 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
             compressed = any(entry.compress_type for entry in archive.infolist())
             unsafe = compressed or torch.serialization._is_torchscript_zip(reader)
     if unsafe:
-        raise CheckpointError(
-            'holds a TorchScript program, is compressed or a tar archive, which could run code or '
-            'fill the memory when it is loaded, so it is not read; save the state dict of the model.'
-        )
+        risk = 'which could run code or fill the memory when it is loaded, so it is not read'
+        what = 'holds a TorchScript program, is compressed or a tar archive'
+        raise CheckpointError(f'{what}, {risk}; save the state dict of the model.')
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
     if not hasattr(torch.serialization, 'safe_globals'):  # before torch 2.5
         return torch.load(str(path), pickle_module=_restricted_pickle(), **options)

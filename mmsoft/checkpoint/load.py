@@ -45,9 +45,7 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     bare = getattr(model, 'module', model)
-    if (
-        type(bare)._load_from_state_dict is not nn.Module._load_from_state_dict
-    ):  # mmdet's teachers rename what they load
+    if type(bare)._load_from_state_dict is not nn.Module._load_from_state_dict:  # mmdet's teachers rename tensors
         bare._load_from_state_dict(loaded, '', {}, False, [], [], [])
     own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
@@ -58,10 +56,9 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
         if name not in loaded or not _fits(loaded[name], tensor, any_grid=name.endswith('pos_embed'))
     ]
     if differing and (whole or len(differing) == len(own)):
-        raise CheckpointError(
-            f'{filename} does not fit the config: {len(differing)} of the {len(own)} tensors of the model are missing '
-            f'there, or of another shape, {differing[0]} first; training leaves a config that fits in its work dir.'
-        )
+        what = f'there, or of another shape, {differing[0]} first; training leaves a config that fits in its work dir'
+        count = f'{len(differing)} of the {len(own)} tensors of the model are missing'
+        raise CheckpointError(f'{filename} does not fit the config: {count} {what}.')
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
@@ -134,11 +131,9 @@ def fit(
     if log:
         missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
         left_out = [name for name in state_dict if name not in own]
-        print_log(
-            f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {model}; resized: '
-            f'{", ".join(resized) or "none"}; left out: {_summary(left_out)}; missing: {_summary(missing)}',
-            logger='current',
-        )
+        loaded = f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {model}'
+        others = f'left out: {_summary(left_out)}; missing: {_summary(missing)}'
+        print_log(f'{loaded}; resized: {", ".join(resized) or "none"}; {others}', logger='current')
     return fitting
 
 

@@ -55,25 +55,25 @@ class NamedSamples(Dataset):
     """A data set that names a sample which cannot be loaded; all other attributes, and its class, are ``dataset``'s."""
 
     def __init__(self, dataset: Union[dict, Dataset]) -> None:
-        vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        vars(self)['_samples'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
 
     @property
     def __class__(self) -> type:
-        return type(self.dataset)  # samplers and hooks ask isinstance
+        return type(self._samples)  # samplers and hooks ask isinstance
 
     def __reduce__(self) -> tuple:
-        return NamedSamples, (self.dataset,)
+        return NamedSamples, (self._samples,)
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self._samples)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):  # pickle asks before there is a data set
             raise AttributeError(name)
-        return getattr(self.dataset, name)
+        return getattr(self._samples, name, *[self._samples] * (name == 'dataset'))  # unless it wraps another
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.dataset, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
+        setattr(self._samples, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
 
     def __getitem__(self, index: Any) -> Any:
         """Loads a sample by its index, alone or :class:`Numbered`; BrokenSample if it cannot be."""
@@ -81,40 +81,39 @@ class NamedSamples(Dataset):
             key, index = index
             set_random_states(*key)
         try:
-            return self.dataset[index]
+            return self._samples[index]
         except Exception as error:  # whatever a pipeline makes of what it finds
             reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-            mixes = hasattr(self.dataset, 'pipeline_types')  # MultiImageMixDataset: with others, any of which it may be
-            named = hasattr(self.dataset, 'get_data_info') and not (mixes or isinstance(index, tuple))
-            info = self.dataset.get_data_info(index) if named else {}
-            name = info.get('img_path') or f'Sample {index} of {type(self.dataset).__name__}'
+            mixes = hasattr(self._samples, 'pipeline_types')  # as of MultiImageMixDataset: any may be it
+            named = hasattr(self._samples, 'get_data_info') and not (mixes or isinstance(index, tuple))
+            info = self._samples.get_data_info(index) if named else {}
+            name = info.get('img_path') or f'Sample {index} of {type(self._samples).__name__}'
             raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
 
 
 def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
-    modules: Any = {name.rpartition('.')[2]: one for name, one in reversed([*model.named_modules()])}
     for sample in (batch.get('data_samples') if isinstance(batch, dict) else None) or ():
         is_map = 'gt_sem_seg' in sample
-        head = modules.get('decode_head' if is_map else 'head')
-        if hasattr(head, 'num_classes') and (is_map or 'gt_label' in sample):
+        head: Any = getattr(getattr(model, 'module', model), 'decode_head' if is_map else 'head', None)
+        if hasattr(head, 'ignore_index' if is_map else 'num_classes') and (is_map or 'gt_label' in sample):
             labels = sample.gt_sem_seg.data if is_map else sample.gt_label[None]
-            left_out = getattr(head, 'ignore_index', -1)
-            strange = labels[(labels >= head.num_classes) & (labels != left_out)]
+            left_out = getattr(head, 'ignore_index', 0)
+            strange = labels[((labels < 0) | (labels >= head.num_classes)) & (labels != left_out)]
             if labels.size(0) != 1 or len(strange):
                 what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
                 classes = f'classes are 0 to {head.num_classes - 1}' + f', and {left_out} is left out' * is_map
-                name = sample.get('img_path', 'An image')
-                raise BrokenSample(f'{name} has a label{" map" * is_map} with {what}: {classes}.')
+                label = f'a label{" map" * is_map} with {what}'
+                raise BrokenSample(f'{sample.get("img_path", "An image")} has {label}: {classes}.')
 
 
 class NumberedBatches:
     """A batch sampler whose samples come with the keys of their random states.
 
-    A key has the number of the iteration and the sample's place among those of all processes. It depends neither on the
-    number of workers nor on that of processes. ``batches`` is the config of the batch sampler inside; at its end,
-    ``endless`` ones go on with the sampler's next epoch. Before they are asked for, ``seed``, the first number of all
-    keys, ``first``, the number of the first iteration, and ``trained``, how many batches to leave out, are set.
+    A key has the number of the iteration and the sample's place among those of all processes, whatever their number and
+    that of workers. ``batches`` is the config of the batch sampler inside; ``endless`` ones go on with the next epoch.
+    Before they are asked for, ``seed`` of all keys, ``first``, the number of the first iteration, and ``trained``, how
+    many batches to leave out, are set.
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
@@ -128,7 +127,8 @@ class NumberedBatches:
     def __iter__(self) -> Iterator[list[Numbered]]:
         (rank, world_size), batches = get_dist_info(), self._batches()
         for iteration in count(self.first - self.trained):
-            set_random_states(self.seed, 2, iteration)  # some samplers draw from those of the process
+            if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
+                set_random_states(self.seed, 2, iteration)
             batch = next(batches, None)
             if batch is None:
                 return
@@ -205,7 +205,7 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
 @LOOPS.register_module()
 class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
-    """mmengine's loop, with its arguments, resumed to the bit and at once."""
+    """mmengine's loop, with its arguments, resumed to the bit without loading what is done."""
 
     endless = True
 

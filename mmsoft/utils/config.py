@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EPIPE
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Optional
 
@@ -56,18 +57,17 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
-        if (isinstance(error, OSError) and error.errno in DISK) or isinstance(error.__context__, KeyboardInterrupt):
-            raise  # a full disk, say, or Ctrl-C, of which the command line tells
+        if getattr(error, 'errno', None) in (*DISK, EPIPE) or isinstance(error.__context__, KeyboardInterrupt):
+            raise  # a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
-            raise UsageError(
-                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
-                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
-            ) from error
+            others = 'or try a config of mmsoft on synthetic data with --demo-data'
+            elsewhere = f'or point elsewhere by data_root and ann_file of data sets and evaluators, {others}'
+            raise UsageError(f'{error.filename} is missing: put it there, or a link to it, {elsewhere}.') from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
-        if isinstance(error, KeyError) and error.args[0] in COCO:
-            reason = f'a COCO file lacks {error}'
+        if isinstance(error, KeyError) and str(error).strip("'") in COCO:
+            reason += ', which COCO files need'
         raise UsageError(f'{config} cannot be {done} ({reason}); --traceback shows where it was raised.') from error
 
 

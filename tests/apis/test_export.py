@@ -208,6 +208,8 @@ def test_what_is_left_of_a_segmenter_is_described():
     model.decode_head.threshold = 0.3
     described = deployment.describe(cfg, model)
     assert (described['align_corners'], described['threshold'], described['slide']) == (True, 0.3, None)
+    model.decode_head = torch.nn.ModuleList([torch.nn.Module(), model.decode_head])  # a cascade
+    assert deployment.describe(cfg, model)['threshold'] == 0.3
     cfg.model.test_cfg = dict(mode='slide', crop_size=(64, 64), stride=(40, 40))
     assert deployment.describe(cfg, model)['slide'] == dict(crop_size=(64, 64), stride=(40, 40))
 

@@ -14,7 +14,7 @@ import toy
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import MessageHub
-from mmengine.registry import DATASETS, HOOKS, MODELS, RUNNERS
+from mmengine.registry import DATA_SAMPLERS, DATASETS, HOOKS, MODELS, RUNNERS
 from mmengine.runner import EpochBasedTrainLoop as MMLoop
 from mmengine.runner import Runner as MMRunner
 from mmengine.structures import PixelData
@@ -160,14 +160,15 @@ def test_epochs_are_whole_after_images_are_removed(tmp_path):
     assert (runner.epoch, runner.iter) == (3, 2 * 4 + 3)
 
 
+@DATA_SAMPLERS.register_module()
 class Random(Sampler):
     """Draws from the random states of the process, as mmdet's GroupMultiSourceSampler does."""
 
     def __init__(self, dataset, seed=0):
-        pass
+        self.limit = len(dataset)
 
     def __iter__(self):
-        yield from (int(np.random.randint(1000)) for _ in range(8))
+        yield from (int(np.random.randint(self.limit)) for _ in range(8))
 
     def __len__(self):
         return 8
@@ -175,7 +176,7 @@ class Random(Sampler):
 
 def test_draws_of_samplers_follow_from_the_seed():
     def indices(trained, noise):
-        batches = loops.NumberedBatches(Random(None), 2, dict(type=BatchSampler, drop_last=False), endless=False)
+        batches = loops.NumberedBatches(Random(range(1000)), 2, dict(type=BatchSampler, drop_last=False), endless=False)
         batches.seed, batches.first, batches.trained = 3, 10 + trained, trained
         found = []
         for batch in batches:
@@ -185,6 +186,30 @@ def test_draws_of_samplers_follow_from_the_seed():
 
     whole = indices(0, 1)
     assert len({*whole}) > 4 and indices(0, 2) == whole and indices(2, 5) == whole[4:]
+
+
+@HOOKS.register_module()
+class DrawHook(Hook):
+    """Draws after each epoch."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def after_train_epoch(self, runner):
+        self.drawn.append((torch.rand(1).item(), np.random.random(), random.random()))
+
+
+def test_states_after_an_epoch_do_not_depend_on_workers(tmp_path):
+    drawn = []
+    for workers in (0, 1):
+        data = dict(toy.config(tmp_path)['train_dataloader'], num_workers=workers)
+        hooks = [dict(type='DrawHook')]
+        runner = loops.Runner(
+            **toy.config(tmp_path, train_dataloader=data, custom_hooks=hooks, randomness=dict(seed=1))
+        )
+        runner.train()
+        drawn += [hook.drawn for hook in runner.hooks if isinstance(hook, DrawHook)]
+    assert drawn[0] == drawn[1] and len({*drawn[0]}) == 2
 
 
 class Video(toy.ToyData):
@@ -204,6 +229,9 @@ def test_data_sets_keep_their_class_and_their_indices(tmp_path):
     for other in (named, pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
         assert type(other) is loops.NamedSamples and other[(2, 5)][:2] == (2, 5)
         assert other[loops.Numbered((1, 2), (2, 5))] == other[loops.Numbered((1, 2), (2, 5))]
+    around = Video()
+    around.dataset = inner = Video()
+    assert loops.NamedSamples(around).dataset is inner  # as that of a ClassBalancedDataset
 
 
 class Mixed(toy.ToyData):
@@ -293,12 +321,16 @@ def test_label_maps_have_the_classes_of_the_model(tmp_path, labels, says, train_
 def test_labels_are_classes_of_the_classifier():
     """Counted from 1, the last one is none."""
     model, samples = torch.nn.Module(), [DataSample(metainfo=dict(img_path='a.jpg')).set_gt_label(2)]
-    model.head = torch.nn.Module()
+    model.backbone, model.head = torch.nn.Module(), torch.nn.Module()
     model.head.num_classes = 3
+    model.backbone.head = torch.nn.Module()
+    model.backbone.head.num_classes = 2
     loops.check_labels(dict(data_samples=samples), model)
     samples.append(DataSample(metainfo=dict(img_path='b.jpg')).set_gt_label(3))
     with pytest.raises(UsageError, match=r'^b.jpg has a label with the value 3: classes are 0 to 2\.$'):
         loops.check_labels(dict(data_samples=samples), model)
+    with pytest.raises(UsageError, match='the value -1: classes are 0 to 2'):
+        loops.check_labels(dict(data_samples=[samples[0].set_gt_label(-1)]), model)
 
 
 def test_other_errors_of_a_loss_stay(tmp_path):
