@@ -28,8 +28,12 @@ register_notrace_module(BaseBackbone)  # torch.fx cannot follow decisions by the
 class TimmModel(nn.Module):
     """A backbone as a classifier with the methods of timm's models; it loads published files and ours.
 
-    ``num_classes`` is 0 for pooled features. With ``global_pool`` the class token (``'token'``), the mean of the others
-    (``'avg'``) or all (``''``) go to the head. Further arguments are those of the ``backbone``.
+    Args:
+        backbone (type): Class of the backbone.
+        num_classes (int): Classes; 0 for pooled features.
+        in_chans (int): Channels of the image.
+        global_pool (str): Whether class token (``'token'``), mean of others (``'avg'``) or all (``''``) go to the head.
+        **kwargs: Those of the backbone.
     """
 
     def __init__(

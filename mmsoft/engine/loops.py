@@ -19,6 +19,7 @@ from mmengine.logging import MMLogger
 from mmengine.registry import DATA_SAMPLERS, DATASETS
 from mmengine.runner import BaseLoop, loops
 from mmengine.runner import Runner as MMRunner
+from mmengine.structures import BaseDataElement
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
@@ -93,7 +94,8 @@ class NamedSamples(Dataset):
 
 def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
-    for sample in (batch.get('data_samples') if isinstance(batch, dict) else None) or ():
+    samples = batch.get('data_samples') if isinstance(batch, dict) else None
+    for sample in [one for one in samples or () if isinstance(one, BaseDataElement)]:
         is_map = 'gt_sem_seg' in sample
         head: Any = getattr(getattr(model, 'module', model), 'decode_head' if is_map else 'head', None)
         if hasattr(head, 'ignore_index' if is_map else 'num_classes') and (is_map or 'gt_label' in sample):

@@ -15,18 +15,7 @@ from .files import DISK
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
-COCO = (
-    'images',
-    'annotations',
-    'categories',
-    'file_name',
-    'height',
-    'width',
-    'image_id',
-    'category_id',
-    'area',
-    'bbox',
-)
+COCO = ('categories', 'file_name', 'height', 'width', 'image_id', 'category_id', 'area', 'bbox')  # fields
 Options = Optional[dict[str, Any]]
 
 
