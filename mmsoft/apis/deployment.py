@@ -73,7 +73,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     test = settings.get('test_cfg') or {}  # by which alone mmseg pads
-    windows = cfg.model.get('test_cfg') if (cfg.model.get('test_cfg') or {}).get('mode') == 'slide' else None
+    windows = cfg.model.get('test_cfg') or {}
     head = getattr(model, 'decode_head', None)
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
@@ -83,7 +83,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         pad_size=test.get('size'),
         pad_divisor=settings.get('pad_size_divisor') or test.get('size_divisor') or 1,
         pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
-        slide=windows and dict(crop_size=windows.crop_size, stride=windows.stride),
+        slide=dict(crop_size=windows.crop_size, stride=windows.stride) if windows.get('mode') == 'slide' else None,
         align_corners=getattr(model, 'align_corners', None),
         threshold=getattr(head[-1] if isinstance(head, nn.ModuleList) else head, 'threshold', None),
         dataset_meta={key: meta[key] for key in ('classes', 'palette') if meta.get(key)},

@@ -42,16 +42,17 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     ``filename`` is a file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or
     ``hf://owner/name/file`` in the Hugging Face Hub. ``map_location`` is that of :func:`torch.load`; ``peek`` maps the
     file into memory where it can, for checks that do not need all of it. Returns what it holds: ``_metadata`` is kept,
-    a dict of dicts; mmengine's logged values are not.
-    CheckpointError if it does not exist, is damaged, no checkpoint, claims to hold more than it does, or holds other
-    objects than dense tensors, numbers, containers, an ``argparse.Namespace`` and NumPy's arrays.
+    a dict of dicts; mmengine's logged values are not. CheckpointError if it does not exist, is damaged, no checkpoint,
+    claims to hold more than it does, or holds other objects than dense tensors, numbers, containers, an
+    ``argparse.Namespace`` and NumPy's arrays.
     """
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
     if not path.is_file():
-        others = 'docs/pretrained_weights.md says where weights are published, and tools/train.py --from-scratch does'
-        left = f'training leaves checkpoints in its work directory, {others} without'
-        raise CheckpointError(f'{filename} is not a file: {left}.')
+        raise CheckpointError(
+            f'{filename} is not a file: training leaves checkpoints in its work directory, docs/pretrained_weights.md '
+            'says where weights are published, and tools/train.py --from-scratch does without.'
+        )
     device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
     torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
     try:
@@ -72,8 +73,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
 def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
     """Chooses the evaluated weights of a checkpoint: the first of :data:`ENTRIES`, or the dict itself.
 
-    ``filename`` is for messages. Returns the tensors, with torch's ``_metadata``, under names without wrappers',
-    and the entry that they come from, ``''`` for the dict itself. CheckpointError if there is none, or NaN or infinity.
+    ``filename`` is for messages. Returns the tensors under names without what wrappers add, with torch's ``_metadata``,
+    and their entry, ``''`` for the dict itself. CheckpointError if there is no tensor, or one with NaN or infinity.
     """
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
     source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, WRAPPERS, '')
@@ -99,9 +100,10 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
             compressed = any(entry.compress_type for entry in archive.infolist())
             unsafe = compressed or torch.serialization._is_torchscript_zip(reader)
     if unsafe:
-        risk = 'which could run code or fill the memory when it is loaded, so it is not read'
-        what = 'holds a TorchScript program, is compressed or a tar archive'
-        raise CheckpointError(f'{what}, {risk}; save the state dict of the model.')
+        raise CheckpointError(
+            'holds a TorchScript program, is compressed or a tar archive, which could run code or '
+            'fill the memory when it is loaded, so it is not read; save the state dict of the model.'
+        )
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
     if not hasattr(torch.serialization, 'safe_globals'):  # before torch 2.5
         return torch.load(str(path), pickle_module=_restricted_pickle(), **options)

@@ -56,9 +56,10 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
         if name not in loaded or not _fits(loaded[name], tensor, any_grid=name.endswith('pos_embed'))
     ]
     if differing and (whole or len(differing) == len(own)):
-        what = f'there, or of another shape, {differing[0]} first; training leaves a config that fits in its work dir'
-        count = f'{len(differing)} of the {len(own)} tensors of the model are missing'
-        raise CheckpointError(f'{filename} does not fit the config: {count} {what}.')
+        raise CheckpointError(
+            f'{filename} does not fit the config: {len(differing)} of the {len(own)} tensors of the model are missing '
+            f'there, or of another shape, {differing[0]} first; training leaves a config that fits in its work dir.'
+        )
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:

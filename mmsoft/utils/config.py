@@ -50,9 +50,10 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
             raise  # a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
-            others = 'or try a config of mmsoft on synthetic data with --demo-data'
-            elsewhere = f'or point elsewhere by data_root and ann_file of data sets and evaluators, {others}'
-            raise UsageError(f'{error.filename} is missing: put it there, or a link to it, {elsewhere}.') from error
+            raise UsageError(
+                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
+                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
+            ) from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
         if isinstance(error, KeyError) and str(error).strip("'") in COCO:

@@ -222,7 +222,7 @@ class Video(toy.ToyData):
         return dict(video_id=index, images=[])
 
 
-def test_data_sets_keep_their_class_and_their_indices(tmp_path):
+def test_data_sets_keep_their_class_and_their_indices():
     """mmdet's samplers of videos ask for both."""
     named = loops.NamedSamples(Video())
     assert isinstance(named, Video) and isinstance(named, loops.NamedSamples)
