@@ -18,6 +18,7 @@ from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import read_checkpoint, select_state_dict
 from mmsoft.checkpoint.load import convert_classifier_checkpoint
+from mmsoft.layers.maps import to_tokens
 from mmsoft.utils import check_choice
 
 __all__ = ['TimmModel']
@@ -46,14 +47,13 @@ class TimmModel(nn.Module):
     ) -> None:
         super().__init__()
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
-        self.backbone = self.build_backbone(out_indices=range(_depth(backbone, **kwargs)), with_cls_token=True)
+        self.backbone = self.build_backbone(out_indices=range(backbone.num_units(kwargs['arch'])), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
         for module in reversed([*self.backbone.modules()]):  # the parts, then all of it, which may load weights
             initialize(module, getattr(module, 'init_cfg', None) or [])
-        part = 'blocks' if 'depth' in self.backbone.arch else 'stages'
-        patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
+        unit, patch = backbone.unit, self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [  # of the maps that forward_intermediates can return
-            dict(num_chs=dims, reduction=patch << i * (part == 'stages'), module=f'backbone.{part}.{i}')
+            dict(num_chs=dims, reduction=patch * 2**i if unit == 'stages' else patch, module=f'backbone.{unit}.{i}')
             for i, dims in enumerate(self.backbone.out_channels)
         ]
         self.num_features = self.head_hidden_size = self.backbone.out_channels[-1]
@@ -70,20 +70,16 @@ class TimmModel(nn.Module):
         output_fmt: str = 'NCHW',
         intermediates_only: bool = False,
     ) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
-        """Maps of several stages or blocks, and what :meth:`forward_features` returns.
+        """Maps of several stages or blocks, and what :meth:`forward_features` returns, of images (B, 3, H, W).
 
-        Args:
-            x (Tensor): Images (B, 3, H, W).
-            indices (int or Sequence[int], optional): The last so many maps, or these. Defaults to all.
-            norm, stop_early (bool): Without effect: maps are as the backbone returns them.
-            output_fmt (str): ``'NCHW'`` for maps (B, C, H, W), ``'NLC'`` for tokens (B, H · W, C).
-            intermediates_only (bool): Whether to return the maps alone.
+        Arguments are those of timm's models; maps are as the backbone returns them whatever ``norm`` and ``stop_early``
+        say, in ``output_fmt`` ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C).
         """
-        check_choice('output_fmt', str(getattr(output_fmt, 'value', output_fmt)), ('NCHW', 'NLC'))
+        check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
         take, _ = feature_take_indices(len(self.feature_info), indices)
         maps, tokens = self._forward_backbone(x)
         found = dict(zip(self.backbone.out_indices, maps))
-        chosen = [found[i] if output_fmt == 'NCHW' else found[i].flatten(2).transpose(1, 2) for i in take]
+        chosen = [found[i] if output_fmt == 'NCHW' else to_tokens(found[i]) for i in take]
         return chosen if intermediates_only else (tokens, chosen)
 
     def prune_intermediate_layers(
@@ -119,9 +115,9 @@ class TimmModel(nn.Module):
         """The maps of the backbone, and the tokens of the last one behind the class token, if there is one."""
         maps = self.backbone(x)
         if not self.backbone.has_cls_token:
-            return maps, maps[-1].flatten(2).transpose(1, 2)
+            return maps, to_tokens(maps[-1])
         last, cls = maps[-1]
-        return maps[:-1] + (last,), torch.cat([cls[:, None], last.flatten(2).transpose(1, 2)], dim=1)
+        return maps[:-1] + (last,), torch.cat([cls[:, None], to_tokens(last)], dim=1)
 
     def get_classifier(self) -> nn.Module:
         """The last layer."""
@@ -165,12 +161,6 @@ class TimmModel(nn.Module):
                 del state_dict[name]
 
 
-def _depth(backbone: type[BaseBackbone], arch: Union[str, dict], **kwargs) -> int:
-    """Number of stages or, where all maps have one stride, of blocks."""
-    sizes = arch if isinstance(arch, dict) else backbone.arch_settings[arch]
-    return sizes['depth'] if 'depth' in sizes else len(sizes['depths'])
-
-
 def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
@@ -180,7 +170,7 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
             weights, _ = select_state_dict(read_checkpoint(file), file)
             kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
             kwargs['pretrained_filter_fn'] = lambda *_: weights  # what timm passes on is a copy without _metadata
-        depth = _depth(backbone, **kwargs)
+        depth = backbone.num_units(kwargs['arch'])
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
         feature_cfg = dict(feature_cls='getter', out_indices=tuple(thirds))
         model = build_model_with_cfg(TimmModel, name, pretrained, backbone=backbone, feature_cfg=feature_cfg, **kwargs)

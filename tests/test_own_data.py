@@ -13,7 +13,7 @@ from mmengine.config import Config, DictAction
 from trainings import CONFIGS, forget_runs, project
 
 from mmsoft.apis import train
-from mmsoft.apis.launch import check_evaluators
+from mmsoft.apis.checks import check_evaluators
 from mmsoft.utils.config import datasets, dicts
 
 ROOT = Path(__file__).parent.parent

@@ -76,17 +76,22 @@ def state():
 before = state()
 from mmsoft import SOFT
 after = state()
+imported = [name for name in sys.modules if name.startswith("mmsoft")]
+import mmsoft.apis.cli
+loaders = dict(CheckpointLoader._schemes)
 """
 
 
-def test_importing_a_network_changes_nothing_else_and_imports_few_modules():
-    changed, imported = python(
+def test_importing_changes_nothing_else_and_a_network_imports_few_modules():
+    changed, imported, kept = python(
         SNAPSHOT + 'print("changed", *(name for name in before if before[name] != {**after, "loggers": {'
         'key: level for key, level in after["loggers"].items() if key in before["loggers"]}}[name]))\n'
-        'print("imported", *(name for name in sys.modules if name.startswith("mmsoft")))'
+        'print("imported", *imported)\n'
+        'print(loaders == before["loaders"])'
     ).splitlines()
     assert changed.split() == ['changed']
     assert len(imported.split()[1:]) <= 40
+    assert kept == 'True'
 
 
 TOOLS = sorted(path.stem for path in (ROOT / 'tools').glob('*.py'))

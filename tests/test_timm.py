@@ -76,6 +76,10 @@ def test_feature_info_is_what_comes_out(name, out_indices):
     assert len(maps) == len(out_indices or (0, 1, 2))
 
 
+def test_architectures_by_name_in_any_case():
+    assert timm.create_model('sima_deit_tiny', arch='Small').num_features == 384
+
+
 def test_names_tell_the_normalisation():
     for name in ('soft', 'soft_norm'):
         products = {

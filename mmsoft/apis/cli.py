@@ -8,9 +8,9 @@ from typing import Any, Callable, Optional
 
 from mmengine.config import DictAction
 
-from ..checkpoint.safe_loading import use_safe_loading
-from ..utils import UsageError
-from ..utils.files import DISK
+from mmsoft.checkpoint.mmengine_loader import use_safe_loading
+from mmsoft.utils import UsageError
+from mmsoft.utils.files import DISK
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
@@ -64,7 +64,7 @@ def config_parser(description: Optional[str], checkpoint: bool = True) -> Argume
 
 
 def run_parser(description: Optional[str], demo_data: str, checkpoint: bool = False) -> ArgumentParser:
-    """That of training and testing; ``demo_data`` is the help of that option."""
+    """A parser with the options that training and testing share; ``demo_data`` is the help of that one."""
     parser = config_parser(description, checkpoint)
     add = parser.add_argument
     add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/CONFIG)')

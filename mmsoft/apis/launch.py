@@ -1,30 +1,24 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 
-import json
 from pathlib import Path
 from typing import Optional
 
-import numpy as np
 import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
-from torch import nn
-from torch.utils.data import Dataset
 
-from ..attention import measure
-from ..checkpoint import read_checkpoint
-from ..checkpoint.load import check_model
-from ..datasets.demo import on_shapes, retarget
-from ..datasets.shapes import ensure_shapes
-from ..engine.checkpoints import latest_checkpoint
-from ..utils import UsageError
-from ..utils.config import LOADERS, Options, datasets, dicts, explained, load_config, type_name, without_pretrained
-from ..utils.files import check_new
+from mmsoft.attention import measure
+from mmsoft.checkpoint.load import check_model
+from mmsoft.datasets.demo import on_shapes, retarget
+from mmsoft.datasets.shapes import ensure_shapes
+from mmsoft.engine.checkpoints import latest_checkpoint
+from mmsoft.utils import UsageError
+from mmsoft.utils.config import LOADERS, Options, datasets, explained, load_config, type_name, without_pretrained
+from mmsoft.utils.files import check_new
 
-HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
-NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead')  # but not of these: borders, words
+from .checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
 
 
 def train(
@@ -177,78 +171,3 @@ def save_predictions(cfg: Config, out: str) -> None:
         cfg.test_evaluator = [dict(one, output_dir=out, keep_results=True) for one in evaluators]
     else:
         raise UsageError(f'--out {out} is not a .pkl file; a folder is for semantic segmentation only.')
-
-
-def check_evaluators(cfg: Config, *loops: str) -> None:
-    """Raises UsageError if an evaluator has another file than its data set, one without fields, or too few classes."""
-    model = cfg.get('model') or {}
-    count = model['head'].get('num_classes') if isinstance(model.get('head'), dict) else None
-    for name in loops:
-        sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
-        own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
-        parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
-        panoptic = 'CocoPanopticMetric' in map(type_name, parts)  # beside which CocoMetric has things in another file
-        for part in dicts(cfg.get(f'{name}_evaluator')):
-            if count and type_name(part) == 'Accuracy' and np.max(part.get('topk') or 1) > count:
-                raise UsageError(f'{name}_evaluator.topk is {part["topk"]}, and there are {count} classes; set (1,).')
-        for part in parts:
-            file, is_coco = Path(part['ann_file']), type_name(part) == 'CocoMetric'
-            if own and not (is_coco and panoptic) and file.resolve() not in map(Path.resolve, own):
-                reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
-                raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
-            is_scored = is_coco and file.is_file()
-            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ()) if is_scored else ()):
-                if not {'area', 'iscrowd'} <= set(one):
-                    raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
-
-
-def check_resumable(checkpoint: str) -> None:
-    """Raises UsageError if a checkpoint lacks what training resumes from."""
-    content = read_checkpoint(checkpoint, peek=True)
-    for part in ('meta', 'message_hub', 'optimizer'):
-        if not isinstance(content.get(part), dict):
-            start = f'start from its weights with --cfg-options load_from={checkpoint}'
-            raise UsageError(f'{checkpoint} has no {part}, so training cannot resume from it; {start}.')
-
-
-def check_objects(dataset: Dataset) -> None:
-    """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
-    infos = map(dataset.get_data_info, range(len(dataset))) if hasattr(dataset, 'cat_ids') else [{}]
-    if not any(info.get('instances', True) for info in infos):  # a video has images
-        form = 'boxes are [x, y, width, height] in pixels, image_id and category_id ids of an image and a category'
-        raise UsageError(f'{dataset.ann_file} has no objects for its images: {form}.')
-
-
-def check_mixing(model: nn.Module) -> None:
-    """Raises UsageError if mmpretrain would mix labels for another number of classes than the head's."""
-    mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
-    if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes not in (None, count):
-        raise UsageError(f'num_classes is {count} in model.head, {mixes.num_classes} in data_preprocessor: set both.')
-
-
-def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
-    """Raises UsageError if classes of a data set are not in its COCO file, or palette or heads have not one for each.
-
-    Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
-    number need not be ``exact``, they may have more classes.
-    """
-    for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
-        if part is not None:
-            check_classes(part, model, exact)
-    metainfo = getattr(dataset, 'metainfo', {})
-    classes, palette = metainfo.get('classes') or (), metainfo.get('palette')
-    if isinstance(classes, str):
-        raise UsageError(f'metainfo.classes is a text: one class needs a comma behind it, as in ({classes!r},).')
-    if isinstance(palette, (list, tuple)) and len(palette) < len(classes):
-        raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
-    named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
-    if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
-        names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]
-        ours = f'the classes of the data set in the config are {named}: set metainfo.classes to names in the file'
-        raise UsageError(f'{dataset.ann_file} has the categories {", ".join(names)}, and {ours}.')
-    wanted = len(metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
-    for name, module in model.named_modules() if classes else ():
-        is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES
-        count = getattr(module, 'num_classes', None)
-        if is_head and isinstance(count, int) and (count < wanted or (exact and count > wanted)):
-            raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')

@@ -17,6 +17,7 @@ from mmengine.structures import PixelData
 from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import check_model
+from mmsoft.checkpoint.mmengine_loader import use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 
@@ -148,8 +149,6 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
     ``checkpoint`` has the weights, ``device`` is the best there is by default. Detections with scores below
     ``score_thr`` are not drawn. UsageError if something is missing, cannot be built, or weights are not the model's.
     """
-    from mmsoft.checkpoint.safe_loading import use_safe_loading  # importing it turns it on
-
     use_safe_loading()
     try:
         torch.zeros(1, device=device or 'cpu').item()

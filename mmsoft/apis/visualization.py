@@ -51,9 +51,9 @@ def visualize(
     model, backbone = task.inferencer.model, getattr(task.inferencer.model, 'backbone', None)
     if not isinstance(backbone, BaseBackbone):
         raise UsageError(f'{config} has no backbone of mmsoft, but {type(backbone).__name__}.')
-    count = len(getattr(backbone, 'stages', None) or backbone.blocks)
+    count = len(getattr(backbone, backbone.unit))
     if stages is None:
-        stages = np.unique(np.linspace(-1, count - 1, min(count, 4) + 1)[1:].astype(int)).tolist()
+        stages = [(i + 1) * count // min(count, 4) - 1 for i in range(min(count, 4))]
     if not all(0 <= stage < count for stage in stages):
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
     backbone.out_indices, backbone.out_type, backbone.with_cls_token = tuple(sorted(set(stages))), 'featmap', False
@@ -85,7 +85,7 @@ def draw(model: nn.Module, data: dict) -> Figure:
     with watch_bottlenecks(backbone) as seen:
         maps = [x[0] for x in backbone(images)]
     last = {stage_of(name): one for name, one in seen.items() if stage_of(name) in backbone.out_indices}
-    count, kind = 1 + len(maps), 'stage' if hasattr(backbone, 'stages') else 'block'
+    count, kind = 1 + len(maps), backbone.unit[:-1]  # stage or block
 
     size = 3.0 * count, (3.0 * height / width + 0.4) * (1 + len(last))
     figure = Figure(size, dpi=100, layout='compressed')

@@ -1,14 +1,13 @@
 from .base import Attention, MultiheadAttention, Site, build_attention
-from .class_token import SimAClassAttention, SoftmaxClassAttention
 from .cosformer import CosFormerAttention
 from .efficient import EfficientAttention
 from .gaussian import GaussianAttention
 from .linformer import LinformerAttention
 from .nystromformer import NystromformerAttention
 from .performer import PerformerAttention
-from .sima import SimAAttention
+from .sima import SimAAttention, SimAClassAttention
 from .soft import SOFTAttention
-from .softmax import SoftmaxAttention
+from .softmax import SoftmaxAttention, SoftmaxClassAttention
 
 __all__ = [
     'Attention',

@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmsoft.layers.maps import HW
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError
-
-HW = tuple[int, int]
 
 
 class Site(NamedTuple):
@@ -30,6 +29,7 @@ class Attention(BaseModule):
 
     takes_mask = False  #: Whether it leaves out masked tokens. If not, padded images attend one by one.
     for_class_token = False  #: Whether it returns the first token alone, and so fits only where a class token attends.
+    proj: nn.Module
 
     def __init__(self, site: Site) -> None:
         super().__init__()
@@ -57,19 +57,23 @@ class Attention(BaseModule):
         return self.attend(x, hw, mask)
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
-        """Attends over tokens. Its output passes through :attr:`attended` before anything is added to it or projected.
+        """Attends over tokens; what all heads attend to passes through :attr:`attended`, as in :meth:`merge_heads`.
 
         Args:
             x (Tensor): Shape (B, extra + H' · W', C): class tokens, if any, in front of the tokens of a map.
             hw (tuple[int, int]): Rows H' and columns W' of the map.
-            mask (Tensor, optional): The part of each map that is its image (:func:`mmsoft.layers.extent_mask`), shape
-                (B, 1, H', W') of bool, if the class :attr:`takes_mask`. Other tokens neither attend nor are attended
-                to, and what comes out at their places means nothing. Defaults to None: all attend.
+            mask (Tensor, optional): The part of each map that is its image, shape (B, 1, H', W') of bool, if the class
+                :attr:`takes_mask`; see :func:`mmsoft.layers.padding.extent_mask`. Other tokens neither attend nor are
+                attended to, and what comes out at their places means nothing. Defaults to None: all attend.
 
         Returns:
             Tensor: Shape of ``x``.
         """
         raise NotImplementedError
+
+    def merge_heads(self, out: Tensor) -> Tensor:
+        """Output (B, h, n, C / h) of all heads to tokens (B, n, C), by the layer ``proj`` of a subclass."""
+        return self.proj(self.attended(out.transpose(1, 2).flatten(2)))
 
     def class_attention(self) -> Optional[dict]:
         """Config of the same attention for a class token, as XCiT has it; None if there is none."""
@@ -86,11 +90,10 @@ class MultiheadAttention(Attention):
         self.proj = nn.Linear(site.dims, site.dims)
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`Attention`."""
         q, k, v = self.split_heads(x, hw)
         if mask is not None:  # class tokens in front of the map take part
             mask = F.pad(mask.flatten(1), (x.size(1) - hw[0] * hw[1], 0), value=True)
-        return self.proj(self.attended(self.product(q, k, v, mask).transpose(1, 2).flatten(2)))
+        return self.merge_heads(self.product(q, k, v, mask))
 
     def split_heads(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
         """Queries (B, h, n, C / h), keys and values (B, h, m, C / h) of tokens (B, n, C), class tokens among them."""

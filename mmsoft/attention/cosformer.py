@@ -9,7 +9,7 @@ from torch import Tensor
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 
-from .base import MultiheadAttention, Site
+from .base import HW, MultiheadAttention, Site
 
 
 @MODELS.register_module()
@@ -23,22 +23,21 @@ class CosFormerAttention(MultiheadAttention):
     Args:
         site (Site): The place it is made for.
         reweight (bool): With the cosines. Defaults to False, as in 2206.08898, Table 2.
-        eps (float): Least sum of weights that is divided by.
+        eps (float): Minimum sum of weights that is divided by.
     """
 
     def __init__(self, site: Site, reweight: bool = False, eps: float = 1e-6) -> None:
         super().__init__(site._replace(project=None))
-        self.reweight = reweight
-        self.eps = eps
+        self.reweight, self.eps = reweight, eps
+        self.kind += '(reweight=True)' if reweight else ''
 
-    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`Attention`."""
+    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         q, k, v = self.split_heads(x, hw)
         q, k = q.relu(), k.relu()
         if self.reweight:
             waves = _waves(hw, x.size(1) - hw[0] * hw[1], x)
             q, k = ((t.unsqueeze(-2) * waves).flatten(-2) for t in (q, k))
-        return self.proj(self.attended(weighted_mean(q, k, v, self.eps).transpose(1, 2).flatten(2)))
+        return self.merge_heads(weighted_mean(q, k, v, self.eps))
 
 
 @at_least_float32
@@ -48,7 +47,7 @@ def weighted_mean(q: Tensor, k: Tensor, v: Tensor, eps: float) -> Tensor:
     return q @ (k.transpose(-2, -1) @ v) / sums
 
 
-def _waves(hw: tuple[int, int], extra: int, like: Tensor) -> Tensor:
+def _waves(hw: HW, extra: int, like: Tensor) -> Tensor:
     """The four products of cosine and sine of row and column, for each token: (extra + H' · W', 4, 1)."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     angles = (torch.arange(n, dtype=dtype, device=like.device) * (math.pi / 2 / n) for n in hw)

@@ -20,7 +20,6 @@ class EfficientAttention(MultiheadAttention):
     takes_mask = True
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
         if mask is not None:
             k = k.masked_fill(~mask[:, None, :, None], float('-inf'))
         return efficient_product(q, k, v)

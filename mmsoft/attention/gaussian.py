@@ -10,7 +10,7 @@ from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
 
-from .base import Attention, Site
+from .base import HW, Attention, Site
 
 
 @MODELS.register_module()
@@ -30,16 +30,16 @@ class GaussianAttention(Attention):
         super().__init__(site)
         check_choice('normalise', normalise, tuple(PRODUCTS))
         self.product = PRODUCTS[normalise]
+        self.kind += f'(normalise={normalise})' if normalise != 'none' else ''
         self.scale = (site.dims // site.heads) ** -0.25
         self.query = nn.Linear(site.dims, site.dims)
         self.value = nn.Linear(site.dims, site.dims)
         self.proj = nn.Linear(site.dims, site.dims)
 
-    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`Attention`."""
+    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         tokens = self.query(x) * self.scale, self.value(x)
         q, v = (t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in tokens)
-        return self.proj(self.attended(self.product(q, q, v).transpose(1, 2).flatten(2)))
+        return self.merge_heads(self.product(q, q, v))
 
 
 @at_least_float32

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmsoft.layers.embed import PatchConv
-from mmsoft.layers.maps import to_map, to_tokens, whole_windows
+from mmsoft.layers.maps import HW, to_map, to_tokens, whole_windows
 from mmsoft.registry import MODELS
 
 from .base import Attention, Site
@@ -33,13 +33,12 @@ class LinformerAttention(Attention):
         self.kv = nn.Linear(site.dims, 2 * site.dims)
         self.proj = nn.Linear(site.dims, site.dims)
 
-    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`Attention`."""
+    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
         k, v = self.kv(self._reduced(x, hw)).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.proj(self.attended(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)))
+        return self.merge_heads(F.scaled_dot_product_attention(q, k, v))
 
-    def _reduced(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
+    def _reduced(self, x: Tensor, hw: HW) -> Tensor:
         """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
         extra = x.size(1) - hw[0] * hw[1]
         windows = whole_windows(to_map(x[:, extra:], hw), self.ratio)

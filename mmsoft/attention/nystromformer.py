@@ -5,7 +5,7 @@ from typing import Optional
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmsoft.layers.maps import to_map, to_tokens
+from mmsoft.layers.maps import HW, to_map, to_tokens
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 
@@ -27,28 +27,23 @@ class NystromformerAttention(MultiheadAttention):
         self.ratio = site.ratio
         self.iterations = iterations
 
-    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`Attention`."""
+    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         q, k, v = self.split_heads(x, hw)
         q, k = (t * q.size(-1) ** -0.25 for t in (q, k))
-        landmarks_q, landmarks_k = (self._landmarks(t, hw) for t in (q, k))
-        out = nystrom_product(q, k, v, landmarks_q, landmarks_k, self.iterations)
-        return self.proj(self.attended(out.transpose(1, 2).flatten(2)))
+        return self.merge_heads(nystrom_product(q, k, v, *(self._bottleneck(t, hw) for t in (q, k)), self.iterations))
 
-    def _landmarks(self, tokens: Tensor, hw: tuple[int, int]) -> Tensor:
+    def _bottleneck(self, tokens: Tensor, hw: HW) -> Tensor:
         tokens = tokens[:, :, tokens.size(2) - hw[0] * hw[1] :].flatten(0, 1)
         means = F.avg_pool2d(to_map(tokens, hw), self.ratio, ceil_mode=True)
         return to_tokens(means).unflatten(0, (-1, self.num_heads))
 
 
 @at_least_float32
-def nystrom_product(
-    q: Tensor, k: Tensor, v: Tensor, landmarks_q: Tensor, landmarks_k: Tensor, iterations: int
-) -> Tensor:
+def nystrom_product(q: Tensor, k: Tensor, v: Tensor, few_q: Tensor, few_k: Tensor, iterations: int) -> Tensor:
     """Of (B, h, n, d), (B, h, n, d), (B, h, n, c) and twice (B, h, m, d), all scaled: (B, h, n, c)."""
-    kernel = (landmarks_q @ landmarks_k.transpose(-2, -1)).softmax(-1)
-    values = (landmarks_q @ k.transpose(-2, -1)).softmax(-1) @ v
-    return (q @ landmarks_k.transpose(-2, -1)).softmax(-1) @ (pseudoinverse(kernel, iterations) @ values)
+    kernel = (few_q @ few_k.transpose(-2, -1)).softmax(-1)
+    values = (few_q @ k.transpose(-2, -1)).softmax(-1) @ v
+    return (q @ few_k.transpose(-2, -1)).softmax(-1) @ (pseudoinverse(kernel, iterations) @ values)
 
 
 def pseudoinverse(matrix: Tensor, iterations: int = 6) -> Tensor:

@@ -10,6 +10,7 @@ from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 
 from .base import MultiheadAttention, Site
+from .cosformer import weighted_mean
 
 
 @MODELS.register_module()
@@ -32,7 +33,6 @@ class PerformerAttention(MultiheadAttention):
         self.register_buffer('features', orthogonal_gaussian(features, head_dims))
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
         return performer_product(q, k, v, self.features, mask)
 
 
@@ -46,8 +46,7 @@ def performer_product(q: Tensor, k: Tensor, v: Tensor, features: Tensor, mask: O
     # Factors that the quotient does not see keep the exponentials in range.
     phi_q = (log_q - log_q.amax(-1, keepdim=True)).exp()
     phi_k = (log_k - log_k.amax((-2, -1), keepdim=True)).exp()
-    sums = (phi_q @ phi_k.sum(-2).unsqueeze(-1)).clamp(min=torch.finfo(phi_q.dtype).tiny)
-    return (phi_q @ (phi_k.transpose(-2, -1) @ v)) / sums
+    return weighted_mean(phi_q, phi_k, v, torch.finfo(phi_q.dtype).tiny)
 
 
 def orthogonal_gaussian(features: int, dims: int) -> Tensor:

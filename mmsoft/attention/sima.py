@@ -1,10 +1,10 @@
 """SimA: queries and keys normalised over the tokens, then multiplied, without softmax."""
 
-from typing import Any, Optional
+from typing import Optional
 
 from torch import Tensor
 
-from mmsoft.ops import l1_attention
+from mmsoft.ops import l1_attention, l1_class_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
 
@@ -18,8 +18,6 @@ class SimAAttention(MultiheadAttention):
     Args:
         site (Site): The place it is made for.
         p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
-        eps (float): Least norm that is divided by.
-        order (str): Order of the products, see :func:`mmsoft.ops.l1_attention`. Defaults to the cheaper one.
         reference_tokens (int, optional): Tokens of the images that the network was trained on, 196 for 224² in patches
             of 16. The l1 norms make SimA's output fall as 1/n with the n tokens that attend; this multiplies it by
             n / ``reference_tokens``, which keeps its scale on larger images. Defaults to None: as published.
@@ -27,31 +25,33 @@ class SimAAttention(MultiheadAttention):
 
     takes_mask = True
 
-    def __init__(
-        self,
-        site: Site,
-        p: Optional[int] = 1,
-        eps: float = 1e-12,
-        order: str = 'auto',
-        reference_tokens: Optional[int] = None,
-    ) -> None:
+    def __init__(self, site: Site, p: Optional[int] = 1, reference_tokens: Optional[int] = None) -> None:
         super().__init__(site)
         check_choice('p', p, (1, 2, None))
-        check_choice('order', order, ('auto', 'tokens', 'channels'))
         if reference_tokens is not None and reference_tokens < 1:
             raise OptionError(f'reference_tokens must be at least 1; got {reference_tokens}')
-        self.reference_tokens = reference_tokens
-        self.options: dict[str, Any] = dict(p=p, eps=eps, order=order)
+        self.p, self.reference_tokens = p, reference_tokens
         self.kind += f'(p={p})' if p != 1 else ''
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
-        out = l1_attention(q, k, v, mask, **self.options)
+        out = l1_attention(q, k, v, mask, self.p)
         if self.reference_tokens is None:
             return out
         tokens = k.size(2) if mask is None else mask.sum(1).view(-1, 1, 1, 1)
-        return out * (tokens / self.reference_tokens)
+        return (out * (tokens / self.reference_tokens)).to(out.dtype)
 
     def class_attention(self) -> dict:
-        """See :class:`Attention`."""
-        return dict(type='SimAClassAttention', p=self.options['p'])
+        return dict(type='SimAClassAttention', p=self.p)
+
+
+@MODELS.register_module()
+class SimAClassAttention(SimAAttention):
+    """SimA of XCiT's class token, the first one, alone, to all tokens: (B, 1, C)."""
+
+    for_class_token = True
+
+    def __init__(self, site: Site, p: Optional[int] = 1) -> None:
+        super().__init__(site, p)
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        return l1_class_attention(q, k, v, mask, self.p)

@@ -9,7 +9,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmsoft.layers.embed import PatchConv
-from mmsoft.layers.maps import resample, to_map, to_tokens, whole_windows
+from mmsoft.layers.maps import HW, resample, to_map, to_tokens, whole_windows
 from mmsoft.ops.gain import matched_attention, spread_places
 from mmsoft.ops.numerics import clamp_size, fresh_size_symbol, is_exporting
 from mmsoft.ops.soft import soft_attention, soft_norm_attention
@@ -54,11 +54,10 @@ class SOFTAttention(Attention):
         bottleneck_gain: bool = True,
     ) -> None:
         super().__init__(site)
-        counts = dict(newton_iterations=newton_iterations, bottleneck_size=bottleneck_size)
-        for name, count in dict(counts, bottleneck_limit=bottleneck_limit).items():
-            least = 4 if name == 'bottleneck_limit' else 1  # Newton's iteration annuls one token and two
-            if count is not None and (not isinstance(count, int) or count < least):
-                raise OptionError(f'{name} must be an integer, at least {least}; got {count!r}')
+        counts = ('newton_iterations', newton_iterations, 1), ('bottleneck_size', bottleneck_size, 1)
+        for name, count, minimum in (*counts, ('bottleneck_limit', bottleneck_limit, 4)):  # Newton annuls 1 or 2 tokens
+            if count is not None and (not isinstance(count, int) or count < minimum):
+                raise OptionError(f'{name} must be an integer, at least {minimum}; got {count!r}')
         dims, heads, kernel_size = site.dims, site.heads, site.kernel_size
         if kernel_size % 2 == 0:
             raise OptionError(f'kernel sizes must be odd; got {kernel_size}')
@@ -72,8 +71,7 @@ class SOFTAttention(Attention):
         self.conv = nn.Conv2d(heads, heads, kernel_size, padding=kernel_size // 2, groups=heads, bias=False)
         self.proj = nn.Linear(dims, dims)
 
-    def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`Attention`."""
+    def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         extra = x.size(1) - hw[0] * hw[1]
         q, v = self.query(x) * self.scale, self.value(x)
         sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads
@@ -81,10 +79,10 @@ class SOFTAttention(Attention):
         q_heads = q_heads.contiguous()  # so that a head's map is one piece of memory
         q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
         bottleneck = self.bottleneck(q_map)
-        bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])
+        bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])  # ONNX: any batch size
         few = self._few(bottleneck, hw)
-        if few is None or not self.gain:
-            out = self.product(q_heads, bottleneck if few is None else few, v_heads, self.iterations)
+        if few is bottleneck or not self.gain:
+            out = self.product(q_heads, few, v_heads, self.iterations)
         else:
             out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
@@ -92,11 +90,11 @@ class SOFTAttention(Attention):
         local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=self.dims))
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
-    def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:
-        """At most ``limit`` tokens for those of a map of ``hw`` rows and columns, (B, h, m, d); None for no more."""
+    def _few(self, bottleneck: Tensor, hw: HW) -> Tensor:
+        """At most ``limit`` tokens (B, h, m, d) of those of a map of shape ``hw``; the same tensor if that is all."""
         limit = self.limit
         if limit is None:
-            return None
+            return bottleneck
         in_onnx = torch.onnx.is_in_onnx_export()  # of images of any size
         if is_exporting() and not in_onnx:
             if not all(type(side) is int for side in hw):
@@ -104,7 +102,7 @@ class SOFTAttention(Attention):
             hw = len(range(hw[0])), len(range(hw[1]))  # in dynamo a free side has the type int, too, but no range
         rows, columns = self.bottleneck.grid(hw)
         if not in_onnx and rows * columns <= limit:
-            return None
+            return bottleneck
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
         # Not means: in a narrow kernel, the mean of neighbours is far from all of them.

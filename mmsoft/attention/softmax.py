@@ -17,9 +17,17 @@ class SoftmaxAttention(MultiheadAttention):
     takes_mask = True
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """See :class:`MultiheadAttention`."""
         return F.scaled_dot_product_attention(q, k, v, None if mask is None else mask[:, None, None])
 
     def class_attention(self) -> dict:
-        """See :class:`Attention`."""
         return dict(type='SoftmaxClassAttention')
+
+
+@MODELS.register_module()
+class SoftmaxClassAttention(SoftmaxAttention):
+    """Softmax attention of XCiT's class token, the first one, alone, to all tokens: (B, 1, C)."""
+
+    for_class_token = True
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        return super().product(q[:, :, :1], k, v, mask)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import convert_classifier_checkpoint, fit_position, load_pretrained
 from mmsoft.layers.blocks import apply_block
-from mmsoft.layers.maps import resize_pos_embed, to_tokens
+from mmsoft.layers.maps import HW, resize_pos_embed, to_tokens
 from mmsoft.utils import OptionError, check_choice
 from mmsoft.utils.config import is_pretrained
 
@@ -26,13 +26,13 @@ class BaseBackbone(BaseModule):
     Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
     all, read them by pointer. In evaluation, the result for an image never depends on what others in its batch show.
 
-    A subclass sets the attributes below, builds its parts, ``stages`` where sizes have ``depths`` and ``blocks`` where
-    they have ``depth``, calls :meth:`freeze` when all exist, and returns :meth:`_outputs` from its forward.
+    A subclass sets the attributes below, builds its parts, ``stages`` or ``blocks`` among them, calls :meth:`freeze`
+    when all exist, and returns :meth:`_outputs` from its forward.
 
     Args:
-        depth (int): Number of outputs, stages or blocks, that ``out_indices`` and ``frozen_stages`` count.
-        out_indices (Sequence[int]): Outputs to return, in ascending order and each once; negative ones count from the
-            last. What lies behind the last one is not built. ``out_type='cls_token'`` returns the last in any case.
+        arch (str or dict): Sizes, by name or as a dict; see the subclass.
+        out_indices (Sequence[int]): Stages or blocks to return, in ascending order and each once; negative ones count
+            from the last. Nothing behind the last is built. ``out_type='cls_token'`` returns the last in any case.
         out_type (str): ``'featmap'`` returns a tuple of maps, ``'cls_token'``, for classifiers, a tuple of one (B, C)
             tensor, the class token after the final norm.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
@@ -49,13 +49,15 @@ class BaseBackbone(BaseModule):
     """
 
     published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.
+    unit: str = 'stages'  #: What outputs are counted in: ``'stages'``, of ``depths`` blocks, or ``depth`` ``'blocks'``.
     arch_settings: dict[str, dict] = {}  #: Sizes by name.
+    arch_defaults: dict[str, Any] = {}  #: Sizes that a dict may leave out.
     stem: tuple[str, ...] = ()  #: Names of parts in front of the first block.
     tail: tuple[str, ...] = ('norm',)  #: Names of parts behind the last block.
 
     def __init__(
         self,
-        depth: int,
+        arch: Arch,
         out_indices: Sequence[int],
         out_type: str = 'featmap',
         with_cls_token: bool = False,
@@ -69,6 +71,8 @@ class BaseBackbone(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.init_cfg: Optional[Union[dict, list[dict]]]
+        self.arch, depth = self.read_arch(arch), self.num_units(arch)
+        self.embed_dims = self.arch['embed_dims']
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
         check_choice('with_cp', with_cp, (False, True, 'ffn'))
         out_indices = (out_indices,) if isinstance(out_indices, int) else tuple(out_indices)
@@ -87,18 +91,27 @@ class BaseBackbone(BaseModule):
         self.drop_rate, self.drop_path_rate, self.in_channels = drop_rate, drop_path_rate, in_channels
 
     @classmethod
-    def read_arch(cls, arch: Arch, **defaults) -> dict:
-        """Size by name or as a dict, with the defaults of its optional entries; OptionError if one is wrong."""
+    def num_units(cls, arch: Arch) -> int:
+        """Number of stages or blocks of a size."""
+        sizes = cls.read_arch(arch)
+        return sizes['depth'] if cls.unit == 'blocks' else len(sizes['depths'])
+
+    @classmethod
+    def read_arch(cls, arch: Arch) -> dict:
+        """Sizes by name or as a dict, with the defaults of optional ones; OptionError if one is wrong."""
         if not isinstance(arch, dict):
             arch = str(arch)  # '21' of a command line is a number by now
             check_choice('arch', arch.lower(), tuple(cls.arch_settings))
             arch = cls.arch_settings[arch.lower()]
-        known = next(iter(cls.arch_settings.values()))
-        needed = [name for name in known if name not in defaults]
-        if not set(needed) <= set(arch) <= {*known, *defaults}:
-            optional = f', and may have {", ".join(defaults)}' if defaults else ''
+        known = {**next(iter(cls.arch_settings.values())), **cls.arch_defaults}
+        needed = [name for name in known if name not in cls.arch_defaults]
+        if not set(needed) <= set(arch) <= set(known):
+            optional = f', and may have {", ".join(cls.arch_defaults)}' if cls.arch_defaults else ''
             raise OptionError(f'arch as a dict needs {", ".join(needed)}{optional}; got {", ".join(arch)}')
-        return {**defaults, **arch}
+        for name, size in arch.items():
+            if isinstance(size, Sequence) != isinstance(known[name], Sequence) or (name == 'depths' and 0 in size):
+                raise OptionError(f'{name} of arch must be like {known[name]}; got {size}')
+        return {**cls.arch_defaults, **arch}
 
     @property
     def out_channels(self) -> list[int]:
@@ -141,7 +154,7 @@ class BaseBackbone(BaseModule):
         """Freezes ``frozen_stages``; called once all layers exist, when optimizers and distributed wrappers look."""
         if self.frozen_stages < 0:
             return
-        units: Any = self.stages if 'depths' in self.arch else self.blocks
+        units = getattr(self, self.unit)
         names = self.stem if self.frozen_stages < len(units) else self.stem + self.tail
         parts = [attrgetter(name)(self) for name in names] + list(units[: self.frozen_stages])
         for part in parts:
@@ -152,13 +165,13 @@ class BaseBackbone(BaseModule):
 
     def _layers(self) -> list[tuple[str, ...]]:
         """How parameters' names begin, layer by layer from the stem; a stage's embedding belongs to its first block."""
-        if 'depth' in self.arch:
+        if self.unit == 'blocks':
             return [self.stem, *((f'blocks.{i}.',) for i in range(self.arch['depth']))]
-        before = ('embed', 'norm', 'pos_embed', 'cls_token')
-        layers = [tuple(f'stages.0.{part}' for part in before)]
+        layers: list[tuple[str, ...]] = []
         for stage, depth in enumerate(self.arch['depths']):
-            layers += [(f'stages.{stage}.blocks.{block}.',) for block in range(depth)]
-            layers[-depth] += tuple(f'stages.{stage}.{part}' for part in before if stage)
+            embedding = tuple(f'stages.{stage}.{part}' for part in ('embed', 'norm', 'pos_embed', 'cls_token'))
+            first, *others = [(f'stages.{stage}.blocks.{block}.',) for block in range(depth)]
+            layers += [embedding + first, *others] if stage else [embedding, first, *others]  # the first is the stem
         return layers
 
     def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> tuple[int, int]:
@@ -208,7 +221,7 @@ class Stage(BaseModule):
         with_cls_token: bool,
         with_cp: Union[bool, str],
         norm: Optional[nn.Module] = None,
-        grid: Optional[tuple[int, int]] = None,
+        grid: Optional[HW] = None,
     ) -> None:
         super().__init__()
         self.grid, self.with_cp = grid, with_cp
@@ -219,7 +232,7 @@ class Stage(BaseModule):
         self.cls_token = token_parameter(1, embed_dims) if with_cls_token else None
         self.blocks = blocks
 
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, HW]:
         """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
         x = self.embed(x)
         hw = (x.size(2), x.size(3))

@@ -11,9 +11,9 @@ from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.attention.base import HW, Site, build_attention
+from mmsoft.attention.base import Site, build_attention
 from mmsoft.layers.blocks import PreNormBlock
-from mmsoft.layers.maps import pad_to_multiple, to_map, to_tokens
+from mmsoft.layers.maps import HW, pad_to_multiple, to_map, to_tokens
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError
 
@@ -71,12 +71,10 @@ class SimACvT(BaseBackbone):
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
-        self.arch = self.read_arch(arch)
+        super().__init__(arch, out_indices, **kwargs)
         attentions = attention if isinstance(attention, (list, tuple)) else [attention] * 3
         if {*map(len, self.arch.values()), len(attentions)} != {3}:
             raise OptionError(f'arch needs a number for each of three stages in {", ".join(self.arch)}; attention, too')
-        super().__init__(3, out_indices, **kwargs)
-        self.embed_dims = self.arch['embed_dims']
         project = partial(ConvQKV, norm_cfg=norm_cfg)
         channels = [self.in_channels, *self.embed_dims]
         self.stages = ModuleList()

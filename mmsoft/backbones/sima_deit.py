@@ -41,6 +41,7 @@ class SimADeiT(BaseBackbone):
     """
 
     published = 'sima_deit'
+    unit = 'blocks'
     stem = ('patch_embed', 'cls_token', 'pos_embed')
 
     arch_settings = dict(
@@ -60,9 +61,7 @@ class SimADeiT(BaseBackbone):
         patch_size: int = 16,
         **kwargs,
     ) -> None:
-        self.arch = self.read_arch(arch)
-        self.embed_dims, depth = self.arch['embed_dims'], self.arch['depth']
-        super().__init__(depth, out_indices, **kwargs)
+        super().__init__(arch, out_indices, **kwargs)
         self.patch_size = patch_size
         self.grid = (-(-side_of(img_size) // patch_size),) * 2
         site = Site(self.embed_dims, num_heads or self.arch['num_heads'], self.grid, ratio=2)
@@ -70,7 +69,7 @@ class SimADeiT(BaseBackbone):
         self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)
         self.cls_token = token_parameter(1, self.embed_dims)
         self.pos_embed = token_parameter(1 + self.grid[0] * self.grid[1], self.embed_dims)
-        rates = np.linspace(0, self.drop_path_rate, depth).tolist()
+        rates = np.linspace(0, self.drop_path_rate, self.arch['depth']).tolist()
         self.blocks = ModuleList(
             PreNormBlock(build_attention(attention, site), self.embed_dims, self.drop_rate, rate, act_cfg=act_cfg)
             for rate in rates[: self.out_indices[-1] + 1]

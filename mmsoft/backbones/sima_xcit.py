@@ -9,14 +9,8 @@ from torch import Tensor, nn
 from mmsoft.attention.base import Attention, Site, build_attention
 from mmsoft.layers.blocks import apply_block
 from mmsoft.layers.maps import to_map, to_tokens
-from mmsoft.layers.xcit import (
-    ClassAttentionBlock,
-    ConvPatchEmbed,
-    FourierPositionEncoding,
-    XCiTBlock,
-    extent_mask,
-    image_extent,
-)
+from mmsoft.layers.padding import extent_mask, image_extent
+from mmsoft.layers.xcit import ClassAttentionBlock, ConvPatchEmbed, FourierPositionEncoding, XCiTBlock
 from mmsoft.registry import MODELS
 
 from .base import Arch, BaseBackbone, token_parameter, with_token
@@ -44,8 +38,8 @@ class SimAXCiT(BaseBackbone):
         num_heads (int, optional): Instead of the heads of ``arch``.
         lpi (bool): False takes the local patch interaction out (2206.08898, App. A.2).
         act_cfg (dict): Activation of the blocks; the convolutions that make the patches keep their GELU.
-        mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.image_extent`) and keep it out
-            of every layer: in eval mode, an image gives the same as alone, and zeros where it is padded.
+        mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.padding.image_extent`) and keep
+            it out of every layer: in eval mode, an image gives the same as alone, and zeros where it is padded.
         norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm; published networks train with SyncBN.
         **kwargs: See :class:`BaseBackbone`. Stochastic depth is the same for all blocks, 0.05 in the paper.
 
@@ -56,6 +50,8 @@ class SimAXCiT(BaseBackbone):
     """
 
     published = 'sima_xcit'
+    unit = 'blocks'
+    arch_defaults = dict(gamma=1.0, norm_tokens=True)
     stem = ('patch_embed', 'pos_encoding')
 
     # XCiT starts γ at 1 for 12 blocks and at 1e-5 for 24; that of the paper's 20 blocks is not published.
@@ -92,10 +88,8 @@ class SimAXCiT(BaseBackbone):
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
-        self.arch = self.read_arch(arch, gamma=1.0, norm_tokens=True)
-        dims, patch_size, gamma = self.arch['embed_dims'], self.arch['patch_size'], self.arch['gamma']
-        super().__init__(self.arch['depth'], out_indices, **kwargs)
-        self.embed_dims = dims
+        super().__init__(arch, out_indices, **kwargs)
+        dims, patch_size, gamma = self.embed_dims, self.arch['patch_size'], self.arch['gamma']
         self.mask_padding = mask_padding
         site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size,) * 2, max(1, 32 // patch_size))
 

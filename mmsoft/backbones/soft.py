@@ -54,6 +54,7 @@ class SOFT(BaseBackbone):
 
     published = 'soft'
     stem = ('stages.0.embed',)
+    arch_defaults = dict(sampling_ratios=(8, 4, 2, 1), kernel_sizes=(9, 5, 3, 3))
 
     # Depths of `small` are the paper's; the published code says 20 in stage 2.
     arch_settings: dict[str, dict] = {
@@ -78,14 +79,12 @@ class SOFT(BaseBackbone):
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
-        self.arch = self.read_arch(arch)
+        super().__init__(arch, out_indices, **kwargs)
         check_choice('embedding', embedding, ('overlapped', 'patches'))
         self.attention = self._per_stage(attention, attention_norm)
-        super().__init__(len(self.arch['depths']), out_indices, **kwargs)
         if self.has_cls_token and len(self.arch['depths']) < len(STRIDES):
             raise OptionError('only the fourth stage has a class token, and arch has fewer')
 
-        self.embed_dims = self.arch['embed_dims']
         channels = [self.in_channels, *self.embed_dims]
         keys = ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes')
         sizes = list(zip(*(self.arch[key] for key in keys)))
@@ -125,10 +124,9 @@ class SOFT(BaseBackbone):
         ]
 
     @classmethod
-    def read_arch(cls, arch: Arch, **defaults) -> dict:
+    def read_arch(cls, arch: Arch) -> dict:
         """See :meth:`BaseBackbone.read_arch`; one number a stage in each entry, four stages at most."""
-        arch = super().read_arch(arch, sampling_ratios=(8, 4, 2, 1), kernel_sizes=(9, 5, 3, 3), **defaults)
-        arch = {name: list(value) for name, value in arch.items()}
+        arch = {name: list(value) for name, value in super().read_arch(arch).items()}
         stages = len(arch['depths'])
         if not 1 <= len(arch['embed_dims']) == len(arch['num_heads']) == stages <= min(4, *map(len, arch.values())):
             raise OptionError(f'arch needs one to four stages, and a number for each of them in {", ".join(arch)}')

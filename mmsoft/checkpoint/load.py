@@ -146,8 +146,8 @@ def _depths(names: Iterable[str]) -> dict[int, int]:
 
 
 def _fits(theirs: Tensor, ours: Tensor, any_grid: bool = False) -> bool:
-    dims = slice(None, None, 1 + any_grid)  # of a position embedding (1, n, C), n may differ
-    return theirs.is_floating_point() == ours.is_floating_point() and theirs.shape[dims] == ours.shape[dims]
+    theirs_shape, ours_shape = (t.shape[::2] if any_grid else t.shape for t in (theirs, ours))  # without n of (1, n, C)
+    return theirs.is_floating_point() == ours.is_floating_point() and theirs_shape == ours_shape
 
 
 def fit_position(theirs: Tensor, ours: Tensor, family: str) -> tuple[Tensor, str]:

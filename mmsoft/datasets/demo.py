@@ -7,8 +7,9 @@ from typing import Any, Optional
 
 from mmengine.config import Config
 
-from ..utils import UsageError
-from ..utils.config import LOADERS, datasets, dicts, override, type_name, without_pretrained
+from mmsoft.utils import UsageError
+from mmsoft.utils.config import LOADERS, datasets, dicts, override, type_name, without_pretrained
+
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
 SCENES, EPOCHS = 128, 2

@@ -15,7 +15,8 @@ import numpy as np
 from filelock import FileLock
 from mmengine.logging import print_log
 
-from ..utils import UsageError
+from mmsoft.utils import UsageError
+
 from .shapes_scene import OUTLINES, SKIES, TEXTURES, Scene, draw_portrait, draw_scene, draw_sky_scene
 
 CLASSES, STUFF = tuple(OUTLINES), tuple(TEXTURES)

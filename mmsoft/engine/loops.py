@@ -6,144 +6,23 @@ the bit, with any number of workers, if the device computes reproducibly (``rand
 GPU). Number of processes and batch size must stay. Gradients that are accumulated over iterations are not kept.
 """
 
-import random
-from collections import namedtuple
 from collections.abc import Iterator
-from itertools import chain, count, islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, Optional, Union
 
-import numpy as np
-import torch
-from mmengine.dist import broadcast_object_list, get_dist_info, get_rank
+from mmengine.dist import broadcast_object_list, get_rank
 from mmengine.logging import MMLogger
-from mmengine.registry import DATA_SAMPLERS, DATASETS
 from mmengine.runner import BaseLoop, loops
 from mmengine.runner import Runner as MMRunner
-from mmengine.structures import BaseDataElement
-from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader
 
 from mmsoft.registry import LOOPS, RUNNERS
-from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 
-Key = tuple[int, ...]  # the seed; whether random states are an iteration's (0), a sample's (1), a draw's (2); numbers
-Numbered = namedtuple('Numbered', 'key index')  # an index of a data set, which may be a tuple itself
+from .samples import NamedSamples, NumberedBatches, check_labels, set_random_states
 
-
-def set_random_states(*key: int) -> None:
-    """Sets the states of ``random``, NumPy and PyTorch (CPU, CUDA) to what follows from non-negative numbers.
-
-    ``torch.manual_seed`` would format the call stack for every kind of device not in use, up to milliseconds a sample.
-    """
-    python, numpy, low, high = map(int, np.random.SeedSequence(key).generate_state(4))
-    random.seed(python)
-    np.random.seed(numpy)
-    seed = high << 32 | low
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
-
-
-class BrokenSample(UsageError):
-    """A sample cannot be loaded; the message is the sentence, or a data loader worker's trace that ends in it."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message.rsplit(f'{type(self).__name__}: ', 1)[-1].strip())
-
-
-class NamedSamples(Dataset):
-    """A data set that names a sample which cannot be loaded; all other attributes, and its class, are ``dataset``'s."""
-
-    def __init__(self, dataset: Union[dict, Dataset]) -> None:
-        vars(self)['_samples'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
-
-    @property
-    def __class__(self) -> type:
-        return type(self._samples)  # samplers and hooks ask isinstance
-
-    def __reduce__(self) -> tuple:
-        return NamedSamples, (self._samples,)
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith('__'):  # pickle asks before there is a data set
-            raise AttributeError(name)
-        return getattr(self._samples, name, *[self._samples] * (name == 'dataset'))  # unless it wraps another
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._samples, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
-
-    def __getitem__(self, index: Any) -> Any:
-        """Loads a sample by its index, alone or :class:`Numbered`; BrokenSample if it cannot be."""
-        if isinstance(index, Numbered):
-            key, index = index
-            set_random_states(*key)
-        try:
-            return self._samples[index]
-        except Exception as error:  # whatever a pipeline makes of what it finds
-            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-            mixes = hasattr(self._samples, 'pipeline_types')  # as of MultiImageMixDataset: any may be it
-            named = hasattr(self._samples, 'get_data_info') and not (mixes or isinstance(index, tuple))
-            info = self._samples.get_data_info(index) if named else {}
-            name = info.get('img_path') or f'Sample {index} of {type(self._samples).__name__}'
-            raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
-
-
-def check_labels(batch: Any, model: nn.Module) -> None:
-    """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
-    samples = batch.get('data_samples') if isinstance(batch, dict) else None
-    for sample in [one for one in samples or () if isinstance(one, BaseDataElement)]:
-        is_map = 'gt_sem_seg' in sample
-        head: Any = getattr(getattr(model, 'module', model), 'decode_head' if is_map else 'head', None)
-        if hasattr(head, 'ignore_index' if is_map else 'num_classes') and (is_map or 'gt_label' in sample):
-            labels = sample.gt_sem_seg.data if is_map else sample.gt_label[None]
-            left_out = getattr(head, 'ignore_index', 0)
-            strange = labels[((labels < 0) | (labels >= head.num_classes)) & (labels != left_out)]
-            if labels.size(0) != 1 or len(strange):
-                what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
-                classes = f'classes are 0 to {head.num_classes - 1}' + f', and {left_out} is left out' * is_map
-                label = f'a label{" map" * is_map} with {what}'
-                raise BrokenSample(f'{sample.get("img_path", "An image")} has {label}: {classes}.')
-
-
-class NumberedBatches:
-    """A batch sampler whose samples come with the keys of their random states.
-
-    A key has the number of the iteration and the sample's place among those of all processes, whatever their number and
-    that of workers. ``batches`` is the config of the batch sampler inside; ``endless`` ones go on with the next epoch.
-    Before they are asked for, ``seed`` of all keys, ``first``, the number of the first iteration, and ``trained``, how
-    many batches to leave out, are set.
-    """
-
-    def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
-        self.sampler, self.batch_size, self.endless = sampler, batch_size, endless
-        self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
-        self.seed = self.first = self.trained = 0
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[Numbered]]:
-        (rank, world_size), batches = get_dist_info(), self._batches()
-        for iteration in count(self.first - self.trained):
-            if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
-                set_random_states(self.seed, 2, iteration)
-            batch = next(batches, None)
-            if batch is None:
-                return
-            if iteration >= self.first:
-                keys = ((self.seed, 1, iteration, place * world_size + rank) for place in range(len(batch)))
-                yield [*map(Numbered, keys, batch)]
-
-    def _batches(self) -> Iterator[list]:
-        yield from self.batches
-        for epoch in count(1) if self.endless else ():
-            if hasattr(self.sampler, 'set_epoch'):
-                self.sampler.set_epoch(epoch)
-            yield from self.batches
+REPLACED = ('EpochBasedTrainLoop', 'IterBasedTrainLoop')
+OURS = {kind: f'mmsoft.{name}' for name in REPLACED for kind in (name, getattr(loops, name))}
 
 
 class _Resumable:
@@ -254,13 +133,12 @@ class Runner(MMRunner):
         if isinstance(loop, dict) and isinstance(self._train_dataloader, dict):  # whose samples get keys
             loop = dict(loop)
             kind = loop.pop('type', None) or f'{"Epoch" if loop.pop("by_epoch") else "Iter"}BasedTrainLoop'
-            name = kind.__name__ if kind in (loops.EpochBasedTrainLoop, loops.IterBasedTrainLoop) else kind
-            loop['type'] = f'mmsoft.{name}' if name in ('EpochBasedTrainLoop', 'IterBasedTrainLoop') else kind
+            loop['type'] = OURS.get(kind, kind)
         return super().build_train_loop(loop)
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
         """See mmengine's runner; UsageError if it cannot be built."""
-        with explained('param_scheduler'):
+        with explained('param_scheduler', done='built'):
             return super().build_param_scheduler(scheduler)
 
     @staticmethod

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from mmsoft.ops.numerics import is_compiling, is_exporting
 
+from .maps import HW
+
 # Of an FFN's wide intermediate at a time, on a CPU: 8 MB, or more where it is computed again.
 RUN_ELEMENTS, RECOMPUTED_ELEMENTS = 2**21, 2**23
 
@@ -61,7 +63,7 @@ class PostNormBlock(BaseModule):
         self.norm2 = nn.LayerNorm(embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
+    def forward(self, x: Tensor, hw: HW) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
         x = self.norm1(x + self.drop(self.attn(x, hw)))
         return self.norm2(x + self.drop(self.ffn(x)))
@@ -90,7 +92,7 @@ class PreNormBlock(BaseModule):
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
         self.drop = nn.Sequential(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
-    def forward(self, x: Tensor, hw: tuple[int, int]) -> Tensor:
+    def forward(self, x: Tensor, hw: HW) -> Tensor:
         """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
         x = x + self.drop(self.attn(self.norm1(x), hw))
         return x + self.drop(self.ffn(self.norm2(x)))

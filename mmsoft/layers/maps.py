@@ -6,8 +6,10 @@ from torch import Tensor
 
 from mmsoft.ops.numerics import at_least_float32, is_exporting
 
+HW = tuple[int, int]  # rows and columns of a map
 
-def to_map(tokens: Tensor, hw: tuple[int, int]) -> Tensor:
+
+def to_map(tokens: Tensor, hw: HW) -> Tensor:
     """Views tokens of shape (B, n, C) as a map of shape (B, C, H, W) with n = H · W, in channels-last format."""
     # transpose(1, 2).unflatten(2, hw) has, for one image, strides of another format: convolutions would copy the map
     return tokens.reshape(tokens.size(0), *hw, tokens.size(2)).permute(0, 3, 1, 2)
@@ -71,7 +73,7 @@ def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
     return inside.to(dtype) / (end - start)[:, None].to(dtype)
 
 
-def resize_pos_embed(pos_embed: Tensor, grid: tuple[int, int], hw: tuple[int, int], mode: str = 'bilinear') -> Tensor:
+def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear') -> Tensor:
     """Position embedding (1, extra + grid[0] · grid[1], C), resized to (1, extra + hw[0] · hw[1], C).
 
     The ``extra`` tokens in front keep theirs. ``mode`` is ``'bilinear'``, as SOFT publishes, or ``'bicubic'``, with

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mmsoft.layers.embed import is_half_on_cpu
 from mmsoft.layers.maps import whole_windows
 from mmsoft.registry import MODELS
+from mmsoft.utils import OptionError
 
 
 @MODELS.register_module()
@@ -44,11 +45,11 @@ class RescalePyramid(BaseModule):
         self.levels = ModuleList(_rescale(in_channels, scale, norm_cfg) for scale in rescales)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps (B, C, H, W), one a level or one for all (or ValueError), to (B, C, scale · H, scale · W) each."""
+        """Maps (B, C, H, W), one a level or one for all (or OptionError), to (B, C, scale · H, scale · W) each."""
         if len(inputs) == 1:
             inputs = tuple(inputs) * len(self.levels)
         if len(inputs) != len(self.levels):
-            raise ValueError(f'{len(self.levels)} rescales need as many maps, or one; got {len(inputs)}')
+            raise OptionError(f'{len(self.levels)} rescales need as many maps, or one; got {len(inputs)}')
         return tuple(level(x).contiguous() for level, x in zip(self.levels, inputs))
 
 
@@ -81,7 +82,7 @@ class MaxPool(nn.MaxPool2d):
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
     steps = round(math.log2(scale)) if scale > 0 else 0
     if 2.0**steps != scale:
-        raise ValueError(f'rescales must be powers of two, got {scale}')
+        raise OptionError(f'rescales must be powers of two, got {scale}')
     if steps < 0:
         return MaxPool(2**-steps)
     layers: list[nn.Module] = []

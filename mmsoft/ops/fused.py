@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .numerics import exact_product, is_tracing
+from .numerics import exact_product, is_compiling_or_exporting
 
 aten = torch.ops.aten
 # Fewer blocks of 64 rows leave a GPU idle; then the longer side is cut into parts, of so many tokens or more.
@@ -43,7 +43,7 @@ def serves(x: Tensor, y: Tensor, b: Tensor) -> bool:
     exists = _ON_CPU if kind == 'cpu' else _ON_CUDA and kind == 'cuda' and x.dtype == torch.float32
     if not exists or not _allowed(kind):
         return False
-    in_graph = is_tracing() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    in_graph = is_compiling_or_exporting() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
     return in_graph or (kind == 'cuda' and torch.cuda.is_current_stream_capturing()) or _works(x.device, x.dtype)
 
 

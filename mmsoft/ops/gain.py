@@ -6,7 +6,7 @@ from some columns of values at some tokens, with Newton's filter of the kernel m
 """
 
 from functools import partial
-from itertools import accumulate, chain
+from itertools import chain
 from math import pi
 from typing import Any
 
@@ -45,13 +45,12 @@ def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, it
     count, width, _ = SIZES[norm]
     with torch.no_grad():
         token = spread_places(q.size(2), count, q.device)
-        q, u = q.index_select(2, token), exact_product(v.index_select(2, token), numbers(v.size(-1), width, v))
+        q, u = q.index_select(2, token), exact_product(v.index_select(2, token), pseudo_random(v.size(-1), width, v))
         alphas, groups = zip(*(_project_all(tokens, q, u, norm) for tokens in (few, full)))
         backs, bases, matrices, columns = zip(*chain(*groups))
         z = inverse_product(torch.cat(matrices), torch.cat(columns), torch.cat(alphas), iterations)
-        ends = accumulate(basis.size(0) for basis in bases)
-        parts = [exact_product(basis, z[end - basis.size(0) : end]) for basis, end in zip(bases, ends)]
-        outs = torch.cat([exact_product(_mt(one), _mt(back)) for one, back in zip(parts, backs)])
+        parts = map(exact_product, bases, z.split([basis.size(0) for basis in bases]))
+        outs = torch.cat([exact_product(_mt(part), _mt(back)) for part, back in zip(parts, backs)])
         out = outs.reshape(2, *few.shape[:2], u.size(2) * width, 1)  # with few tokens, and with all
         power = out[0].square().sum(2, keepdim=True)
         gain = (out[0] * out[1]).sum(2, keepdim=True) / power
@@ -72,7 +71,7 @@ def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tens
     if not is_exporting():
         heads = at_a_time(GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']), m * (m + q.size(2)), len(flat[0]))
         groups = zip(*(t.split(max(1, heads)) for t in flat)) if heads < len(flat[0]) else groups
-    others = numbers(m, SIZES[norm][2] * u.size(-1), u)
+    others = pseudo_random(m, SIZES[norm][2] * u.size(-1), u)
     parts = [_project(norm, others, *group) for group in groups]
     row_sums, *squares = (torch.cat(sums).reshape(*lead, m, 1) for sums in zip(*(part[4:] for part in parts)))
     alpha = norm_alpha(row_sums, *squares) if norm else soft_alpha(row_sums)
@@ -133,7 +132,7 @@ def _gram_schmidt(columns: Tensor) -> Tensor:
     return done
 
 
-def numbers(rows: int, columns: int, like: Tensor) -> Tensor:
+def pseudo_random(rows: int, columns: int, like: Tensor) -> Tensor:
     """As good as random, and the same everywhere: (rows, columns)."""
     place = torch.arange(1.0, 1 + rows * columns, dtype=torch.float64, device=like.device)
     return place.square().remainder(2 * pi).to(like.dtype).cos().view(rows, columns)

@@ -74,8 +74,8 @@ class _GaussianKernel(torch.autograd.Function):
 
 
 class _GaussianProduct(torch.autograd.Function):
-    """For the output's gradient G, ``W = K ⊙ (G bᵀ)`` and the gradients are ``∂x_i = Σ_j W_ij (y_j - x_i)``, ∂y alike,
-    and ``∂b = Kᵀ G``; the sums of W over rows and columns are ``O_i · G_i`` and ``b_j · ∂b_j``.
+    """:func:`gaussian_product`. For the output's gradient G and ``W = K ⊙ (G bᵀ)``, ``∂x_i = Σ_j W_ij (y_j - x_i)``, ∂y
+    alike, and ``∂b = Kᵀ G``; the sums of W over rows and columns are ``O_i · G_i`` and ``b_j · ∂b_j``.
     """
 
     @staticmethod

@@ -10,7 +10,6 @@ from mmsoft.utils import check_choice
 from .numerics import at_least_float32, autocast_enabled, is_exporting
 
 ORDERS = ('auto', 'tokens', 'channels')
-Count = Optional[int]
 
 
 def l1_attention(
@@ -45,7 +44,7 @@ def l1_attention(
         Tensor: Shape (B, h, n, c), dtype of ``q``, or float32 under autocast. Computed in float32 at least.
     """
     check_choice('order', order, ORDERS)
-    return _attend(_wide(q), k, v, mask, p, eps, order, None)
+    return _attend(_wide(q), k, v, mask, p, eps, order, False)
 
 
 def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None, p: Optional[int] = 1) -> Tensor:
@@ -53,18 +52,18 @@ def l1_class_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] =
 
     Arguments are those of :func:`l1_attention`; all queries normalise the first one. The result is (B, h, 1, c).
     """
-    return _attend(_wide(q), k, v, mask, p, 1e-6, 'tokens', 1)
+    return _attend(_wide(q), k, v, mask, p, 1e-6, 'tokens', True)
 
 
 @at_least_float32
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: Optional[int], eps: float, order: str, queries: Count
+    q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: Optional[int], eps: float, order: str, first: bool
 ) -> Tensor:
-    """:func:`l1_attention` of the first so many queries, normalised by all."""
+    """:func:`l1_attention`, or that of the ``first`` query alone, normalised by all."""
     if mask is not None:
         q, k = (tokens.masked_fill(~mask[:, None, :, None], 0) for tokens in (q, k))
     scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))
-    q = q if queries is None else q[..., :queries, :]
+    q = q[..., :1, :] if first else q
     if order == 'auto' and not is_exporting():
         (n, d), (m, c) = q.shape[-2:], v.shape[-2:]
         order = 'tokens' if n * m * (d + c) < (n + m) * d * c else 'channels'

@@ -1,4 +1,4 @@
-"""Arithmetic that keeps the digits of float32, and what changes while a graph is exported or compiled."""
+"""What every operator depends on: the digits that arithmetic keeps, and whether a graph is exported or compiled."""
 
 import contextlib
 import functools
@@ -72,12 +72,12 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
 
 
 def at_a_time(elements: int, each: int, count: int) -> int:
-    """How many matrices of ``each`` elements have ``elements``; of fewer than ``count``, an even number for threads."""
+    """How many matrices of ``each`` elements fit into ``elements``; between 1 and ``count``, made even for threads."""
     some = elements // max(1, each)
     return some - some % 2 if 1 < some < count else some
 
 
-def split(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+def tf32_parts(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     """Pairs whose products add up to ``a b`` even if TF32 keeps 11 bits of each factor: leading bits and rests."""
     high_a, high_b = ((t.contiguous().view(torch.int32) & -(2**13)).view(torch.float32) for t in (a, b))
     return (high_a, high_b), (high_a, b - high_b), (a - high_a, high_b)
@@ -85,7 +85,7 @@ def split(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
 
 def _factors(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     rounds = a.dtype == torch.float32 and a.device.type != 'cpu' and not is_exporting() and _rounds_float32('cuda')
-    return split(a, b) if rounds else ((a, b),)
+    return tf32_parts(a, b) if rounds else ((a, b),)
 
 
 def _rounds_float32(device_type: str) -> bool:
@@ -109,7 +109,7 @@ def is_exporting() -> bool:
     if hasattr(torch.compiler, 'is_exporting'):  # since torch 2.7
         return torch.compiler.is_exporting()
     compiles = _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not _dynamo_exports()
-    return is_tracing() and not compiles
+    return is_compiling_or_exporting() and not compiles
 
 
 def is_compiling() -> bool:
@@ -117,7 +117,7 @@ def is_compiling() -> bool:
     return _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not is_exporting()
 
 
-def is_tracing() -> bool:
+def is_compiling_or_exporting() -> bool:
     """Whether ``torch.compile`` or ``torch.export`` is tracing."""
     return hasattr(torch.compiler, 'is_compiling') and torch.compiler.is_compiling()
 
@@ -149,7 +149,7 @@ def clamp_size(size: Size, maximum: int = 2**31) -> Size:
 
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
-    """``x``, one of whose sizes is a symbol for ``torch.export``, which takes a second for an operator on a formula."""
+    """``x`` with a new symbol for one size: ``torch.export`` takes a second for an operator on a size by formula."""
     if _is_export_symbol(x.size(dim)):
         x = x.index_select(dim, torch.arange(clamp_size(x.size(dim)), device=x.device))  # type: ignore[arg-type]
     return x

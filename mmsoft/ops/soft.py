@@ -41,7 +41,7 @@ def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: in
 
 
 def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, gain: Union[float, Tensor] = 1) -> Tensor:
-    """One of the two, times a gain, such as each head's (B, h, 1, 1)."""
+    """SOFT, or SOFT-Norm with ``norm``, times a gain, such as each head's (B, h, 1, 1)."""
     matrix = gaussian_kernel(tokens, ridge=0 if norm else RIDGE)
     row_sums = matrix.sum(-1, keepdim=True)
     alpha = soft_norm_alpha(matrix.detach(), row_sums.detach()) if norm else soft_alpha(row_sums.detach() - RIDGE)

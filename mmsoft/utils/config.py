@@ -40,7 +40,7 @@ def load_config(path: str, options: Options = None) -> Config:
 
 @contextmanager
 def explained(config: str, done: str = 'run') -> Iterator[None]:
-    """Makes a UsageError of whatever is raised while a config is read and built, say, but for errors of a disk."""
+    """Turns what is raised while a config is built or run into UsageErrors; errors of the disk pass as they are."""
     try:
         yield
     except UsageError:
@@ -79,12 +79,13 @@ def dicts(node: Any) -> Iterator[dict[str, Any]]:
 
 def datasets(cfg: Config, *loaders: str) -> Iterator[dict[str, Any]]:
     """The data sets of these loaders, or of all, without what wraps them."""
-    nodes = [cfg[loader]['dataset'] for loader in loaders or LOADERS if cfg.get(loader)]
-    for node in nodes:
-        inner = [*node.get('datasets', ()), *([node['dataset']] if 'dataset' in node else [])]
+    left = [cfg[loader]['dataset'] for loader in loaders or LOADERS if cfg.get(loader)]
+    while left:
+        dataset = left.pop(0)
+        inner = [*dataset.get('datasets', ()), *([dataset['dataset']] if 'dataset' in dataset else [])]
+        left = inner + left
         if not inner:
-            yield node
-        nodes += inner
+            yield dataset
 
 
 def is_pretrained(init_cfg: Any) -> bool:

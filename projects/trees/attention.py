@@ -37,9 +37,9 @@ class StochasticSOFTAttention(SOFTAttention):
             return self.whole(q, bottleneck, v, iterations)
         return of_some(partial(self.whole, iterations=iterations), self.drop_rate, q, bottleneck, v)
 
-    def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Optional[Tensor]:
-        """See :class:`SOFTAttention`; None in training."""
-        return None if self.training else super()._few(bottleneck, hw)
+    def _few(self, bottleneck: Tensor, hw: tuple[int, int]) -> Tensor:
+        """See :class:`SOFTAttention`; all of them in training."""
+        return bottleneck if self.training else super()._few(bottleneck, hw)
 
 
 @MODELS.register_module()

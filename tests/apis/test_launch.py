@@ -14,10 +14,10 @@ from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS
 
 from mmsoft.apis import launch
+from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
 from mmsoft.apis.cli import command_line
-from mmsoft.apis.launch import check_classes, check_evaluators, check_mixing, check_objects, check_resumable, explained
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import load_config, without_pretrained
+from mmsoft.utils.config import explained, load_config, without_pretrained
 
 ROOT = Path(__file__).parents[2]
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'

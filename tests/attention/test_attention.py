@@ -26,7 +26,7 @@ from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.sima_cvt import ConvProjection
 from mmsoft.checkpoint.names import to_mmsoft
-from mmsoft.layers.xcit import attend_inside, extent_mask
+from mmsoft.layers.padding import attend_inside, extent_mask
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 
@@ -290,6 +290,11 @@ def test_one_file_is_enough():
 def test_what_is_wrong_is_said(attention, words):
     with pytest.raises(ValueError, match=words):
         SOFT('tiny', attention=attention)
+
+
+def test_the_norm_of_class_attention_is_checked():
+    with pytest.raises(ValueError, match='p must be one of 1, 2, None; got 3'):
+        build_attention(dict(type='SimAClassAttention', p=3), SITE, class_token=True)
 
 
 SITE = Site(32, 2, (6, 10))

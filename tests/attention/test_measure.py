@@ -152,3 +152,6 @@ def test_reference_tokens_keep_the_scale_of_sima(masked):
     torch.testing.assert_close(scaled.product(q, k, v), small)
     torch.testing.assert_close(plain.product(*larger, mask)[:, :, :16], small / 4)
     torch.testing.assert_close(scaled.product(*larger, mask)[:, :, :16], small)
+    assert all(
+        scaled.product(*(t.to(dtype) for t in larger), mask).dtype == dtype for dtype in (torch.half, torch.double)
+    )

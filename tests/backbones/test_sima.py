@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from mmsoft.attention import MultiheadAttention, SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT, to_mmsoft
+from mmsoft.utils import OptionError
 
 DATA = Path(__file__).parents[1] / 'data'
 FAMILIES = {SimAXCiT: SIMA_XCIT, SimADeiT: SIMA_DEIT, SimACvT: SIMA_CVT}
@@ -365,6 +366,29 @@ def test_errors(backbone, kwargs, message):
 def test_class_tokens_that_do_not_exist(backbone):
     with pytest.raises(ValueError, match='needs the last output, 2'):
         small(backbone, out_indices=(0, 1), with_cls_token=True)
+
+
+@pytest.mark.parametrize(
+    'backbone, sizes, words',
+    [
+        (
+            SimACvT,
+            dict(embed_dims=16, num_heads=1, depths=1),
+            r'embed_dims of arch must be like \[64, 192, 384\]; got 16',
+        ),
+        (
+            SimACvT,
+            dict(embed_dims=[16] * 3, num_heads=[1] * 3, depths=[1, 0, 1]),
+            r'depths of arch .*; got \[1, 0, 1\]',
+        ),
+        (SimADeiT, dict(embed_dims=[16], num_heads=1, depth=1), r'embed_dims of arch must be like 192; got \[16\]'),
+        (SimADeiT, dict(embed_dims=16, num_heads=1, depth=0), 'out_indices'),
+    ],
+    ids=str,
+)
+def test_one_number_or_one_for_each_stage(backbone, sizes, words):
+    with pytest.raises(OptionError, match=words):
+        backbone(sizes, out_indices=(0,))
 
 
 def test_cvt_needs_three_stages():

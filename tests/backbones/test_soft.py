@@ -259,6 +259,8 @@ def test_layer_depths_run_from_the_stem_to_the_head():
         (dict(arch='gigantic'), 'huge'),
         (dict(arch=dict(depths=[1])), 'embed_dims'),
         (dict(arch=dict(NANO, num_heads=[1])), 'num_heads'),
+        (dict(arch=dict(NANO, num_heads=2)), r'num_heads of arch must be like \[2, 4, 10, 16\]; got 2'),
+        (dict(arch=dict(NANO, depths=[1, 1, 0, 1])), r'depths of arch must be like .*; got \[1, 1, 0, 1\]'),
         (dict(arch=dict(NANO, sampling_ratios=[8, 4])), 'each of them in .*sampling_ratios'),
         (dict(arch=dict(NANO, embed_dims=[32] * 5)), 'each of them in .*embed_dims'),
         (dict(arch=dict(NANO, num_heads=[3, 2, 2, 2])), '3 heads'),

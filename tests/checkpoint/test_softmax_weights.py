@@ -8,6 +8,7 @@ from published import published_state_dict
 from torch import nn
 from torch.nn import functional as F
 
+from mmsoft.attention import Site, build_attention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint import load_pretrained, read_checkpoint
 
@@ -190,8 +191,18 @@ def test_notes_that_lie_do_no_harm(tmp_path, lie):
     load_pretrained(model.backbone, str(tmp_path / 'x.pth'))
 
 
-def test_weights_of_another_norm_are_told():
+@pytest.mark.parametrize(
+    'attention, options',
+    [
+        ('SimAAttention', dict(p=2)),
+        ('SimAClassAttention', dict(p=2)),
+        ('GaussianAttention', dict(normalise='mean')),
+        ('CosFormerAttention', dict(reweight=True)),
+    ],
+)
+def test_weights_of_another_kind_are_told(attention, options):
     """Names and shapes are the same."""
-    ablation, published = (SimADeiT('small', attention=dict(type='SimAAttention', p=p)) for p in (2, 1))
-    with pytest.warns(UserWarning, match=r'trained with SimAAttention\(p=2\) are loaded into SimAAttention: '):
+    site, ((name, value),) = Site(16, 2, (4, 4)), options.items()
+    ablation, published = (build_attention(dict(type=attention, **one), site, True) for one in (options, {}))
+    with pytest.warns(UserWarning, match=rf'trained with {attention}\({name}={value}\) are loaded into {attention}: '):
         published.load_state_dict(ablation.state_dict())

@@ -25,6 +25,7 @@ from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
 
 from mmsoft.apis import launch
 from mmsoft.engine import loops
+from mmsoft.engine.samples import NamedSamples, Numbered, NumberedBatches, check_labels
 from mmsoft.utils import UsageError
 
 KEPT = 'state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'seen'
@@ -176,7 +177,7 @@ class Random(Sampler):
 
 def test_draws_of_samplers_follow_from_the_seed():
     def indices(trained, noise):
-        batches = loops.NumberedBatches(Random(range(1000)), 2, dict(type=BatchSampler, drop_last=False), endless=False)
+        batches = NumberedBatches(Random(range(1000)), 2, dict(type=BatchSampler, drop_last=False), endless=False)
         batches.seed, batches.first, batches.trained = 3, 10 + trained, trained
         found = []
         for batch in batches:
@@ -224,14 +225,14 @@ class Video(toy.ToyData):
 
 def test_data_sets_keep_their_class_and_their_indices():
     """mmdet's samplers of videos ask for both."""
-    named = loops.NamedSamples(Video())
-    assert isinstance(named, Video) and isinstance(named, loops.NamedSamples)
+    named = NamedSamples(Video())
+    assert isinstance(named, Video) and isinstance(named, NamedSamples)
     for other in (named, pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
-        assert type(other) is loops.NamedSamples and other[(2, 5)][:2] == (2, 5)
-        assert other[loops.Numbered((1, 2), (2, 5))] == other[loops.Numbered((1, 2), (2, 5))]
+        assert type(other) is NamedSamples and other[(2, 5)][:2] == (2, 5)
+        assert other[Numbered((1, 2), (2, 5))] == other[Numbered((1, 2), (2, 5))]
     around = Video()
     around.dataset = inner = Video()
-    assert loops.NamedSamples(around).dataset is inner  # as that of a ClassBalancedDataset
+    assert NamedSamples(around).dataset is inner  # as that of a ClassBalancedDataset
 
 
 class Mixed(toy.ToyData):
@@ -248,7 +249,7 @@ class Mixed(toy.ToyData):
 
 def test_of_images_that_are_mixed_only_the_error_is_told():
     with pytest.raises(UsageError, match=r'^Sample 0 of Mixed cannot be loaded \(ValueError: b.jpg is broken\)'):
-        loops.NamedSamples(Mixed())[0]
+        NamedSamples(Mixed())[0]
 
 
 @pytest.mark.parametrize(
@@ -325,12 +326,12 @@ def test_labels_are_classes_of_the_classifier():
     model.head.num_classes = 3
     model.backbone.head = torch.nn.Module()
     model.backbone.head.num_classes = 2
-    loops.check_labels(dict(data_samples=samples), model)
+    check_labels(dict(data_samples=samples), model)
     samples.append(DataSample(metainfo=dict(img_path='b.jpg')).set_gt_label(3))
     with pytest.raises(UsageError, match=r'^b.jpg has a label with the value 3: classes are 0 to 2\.$'):
-        loops.check_labels(dict(data_samples=samples), model)
+        check_labels(dict(data_samples=samples), model)
     with pytest.raises(UsageError, match='the value -1: classes are 0 to 2'):
-        loops.check_labels(dict(data_samples=[samples[0].set_gt_label(-1)]), model)
+        check_labels(dict(data_samples=[samples[0].set_gt_label(-1)]), model)
 
 
 def test_other_errors_of_a_loss_stay(tmp_path):
@@ -346,7 +347,7 @@ def test_a_schedule_that_cannot_be_built_is_one_sentence(tmp_path):
     """A warm-up that is longer than the training, for example."""
     schedule = dict(type='CosineAnnealingLR', begin=10, end=1)
     runner = loops.Runner(**toy.config(tmp_path, param_scheduler=schedule))
-    with pytest.raises(UsageError, match=r'^param_scheduler cannot be run \(ValueError: .*begin=10, end=1'):
+    with pytest.raises(UsageError, match=r'^param_scheduler cannot be built \(ValueError: .*begin=10, end=1'):
         runner.train()
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
-from mmsoft.engine.loops import BrokenSample, NamedSamples, NumberedBatches, set_random_states
+from mmsoft.engine.samples import BrokenSample, NamedSamples, NumberedBatches, set_random_states
 
 
 class Images(Dataset):

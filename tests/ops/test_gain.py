@@ -126,7 +126,7 @@ def test_the_basis_is_orthonormal_and_holds_what_the_matrix_makes_of_the_columns
     start = dict(zeros=0 * start, equal=start[:, :, :1].expand_as(start)).get(columns, start)
     start = torch.cat([1e-6 * start[:, :, :1], start[:, :, 1:]], 2) if columns == 'first one is small' else start
     matrix = MATRICES[kind](x)[None].to(dtype)
-    basis, projected = gain._krylov(matrix, start.to(dtype), gain.numbers(m, 8 * steps, matrix))
+    basis, projected = gain._krylov(matrix, start.to(dtype), gain.pseudo_random(m, 8 * steps, matrix))
     assert basis.size(2) == projected.size(1) == projected.size(2) == 8 * steps
     assert not any(t[:, :, m:].any() for t in (basis, projected, projected.mT))  # so many columns do not exist
     basis, projected = basis[:, :, :m], projected[:, :m, :m]

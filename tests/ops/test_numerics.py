@@ -7,7 +7,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from mmsoft.ops import fused, numerics
-from mmsoft.ops.numerics import add_product, at_least_float32, exact_product, no_autocast, split
+from mmsoft.ops.numerics import add_product, at_least_float32, exact_product, no_autocast, tf32_parts
 
 
 class RoundedProducts(TorchFunctionMode):
@@ -23,7 +23,7 @@ def test_split_products_lose_nothing_to_tf32():
     a, b = 100 * torch.randn(3, 70, 34), torch.randn(3, 34, 50)
     want = a.double() @ b.double()
     with RoundedProducts():
-        rounded, whole = a @ b, sum(left @ right for left, right in split(a, b))
+        rounded, whole = a @ b, sum(left @ right for left, right in tf32_parts(a, b))
     scale = a.double().norm(dim=-1).max() * b.double().norm(dim=-2).max()
     assert (rounded - want).abs().max() > 1e-5 * scale  # or the mode does nothing
     assert (whole - want).abs().max() < 1e-6 * scale
@@ -46,7 +46,7 @@ def test_exact_products_on_a_gpu(allowed):
 @pytest.mark.parametrize('pairs', [1, 3])
 def test_products_add_up(pairs, monkeypatch):
     c, a, b = torch.randn(2, 7, 5), torch.randn(2, 7, 3), torch.randn(2, 3, 5)
-    monkeypatch.setattr(numerics, '_factors', lambda a, b: split(a, b)[:pairs] if pairs > 1 else ((a, b),))
+    monkeypatch.setattr(numerics, '_factors', lambda a, b: tf32_parts(a, b)[:pairs] if pairs > 1 else ((a, b),))
     torch.testing.assert_close(exact_product(a, b), a @ b)
     torch.testing.assert_close(add_product(c, a, b, beta=-2, alpha=0.5), 0.5 * (a @ b) - 2 * c)
 
@@ -74,7 +74,7 @@ def test_products_are_split_where_tf32_is_allowed(allowed, products, lead):
 def test_split_products_keep_what_is_not_finite(value):
     a = torch.ones(4, 5)
     a[1, 2] = value
-    got = sum(left @ right for left, right in split(a, torch.ones(5, 3)))
+    got = sum(left @ right for left, right in tf32_parts(a, torch.ones(5, 3)))
     assert (~got[1].isfinite()).all() and (got[[0, 2, 3]] == 5).all()
 
 

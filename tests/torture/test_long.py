@@ -18,7 +18,7 @@ from scipy.stats import theilslopes
 from trainings import CONFIGS, forget_runs, project
 
 from mmsoft.apis import launch, predict, prediction
-from mmsoft.engine.loops import BrokenSample
+from mmsoft.engine.samples import BrokenSample
 from mmsoft.utils import UsageError
 
 MEGABYTES = 25

@@ -1,0 +1,144 @@
+"""Samples of data sets: those that cannot be loaded are named, and the random states of each follow from its number."""
+
+import random
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+import torch
+from mmengine.dist import get_dist_info
+from mmengine.registry import DATA_SAMPLERS, DATASETS
+from mmengine.structures import BaseDataElement
+from torch import nn
+from torch.utils.data import Dataset, Sampler
+
+from mmsoft.utils import UsageError
+
+
+class Numbered(NamedTuple):
+    """An index of a data set, and the key of the sample's random states."""
+
+    key: tuple[int, ...]  #: The seed; 0 for the states of an iteration, 1 of a sample, 2 of a draw; their numbers.
+    index: Any  #: May be a tuple itself.
+
+
+def set_random_states(*key: int) -> None:
+    """Sets the states of ``random``, NumPy and PyTorch (CPU, CUDA) to what follows from non-negative numbers.
+
+    ``torch.manual_seed`` would format the call stack for every kind of device not in use, up to milliseconds a sample.
+    """
+    python, numpy, low, high = map(int, np.random.SeedSequence(key).generate_state(4))
+    random.seed(python)
+    np.random.seed(numpy)
+    seed = high << 32 | low
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+class BrokenSample(UsageError):
+    """A sample cannot be loaded; the message is the sentence, or a data loader worker's trace that ends in it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.rsplit(f'{type(self).__name__}: ', 1)[-1].strip())
+
+
+class NamedSamples(Dataset):
+    """A data set that names a sample which cannot be loaded; all other attributes, and its class, are ``dataset``'s."""
+
+    def __init__(self, dataset: Union[dict, Dataset]) -> None:
+        vars(self)['_samples'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+
+    @property
+    def __class__(self) -> type:
+        return type(self._samples)  # samplers and hooks ask isinstance
+
+    def __reduce__(self) -> tuple:
+        return NamedSamples, (self._samples,)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):  # pickle asks before there is a data set
+            raise AttributeError(name)
+        samples = self._samples
+        return getattr(samples, name, samples) if name == 'dataset' else getattr(samples, name)  # that it wraps, or it
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._samples, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
+
+    def __getitem__(self, index: Any) -> Any:
+        """Loads a sample by its index, alone or :class:`Numbered`; BrokenSample if it cannot be."""
+        if isinstance(index, Numbered):
+            key, index = index
+            set_random_states(*key)
+        try:
+            return self._samples[index]
+        except Exception as error:  # whatever a pipeline makes of what it finds
+            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+            mixes = hasattr(self._samples, 'pipeline_types')  # as of MultiImageMixDataset: any may be it
+            named = hasattr(self._samples, 'get_data_info') and not (mixes or isinstance(index, tuple))
+            info = self._samples.get_data_info(index) if named else {}
+            name = info.get('img_path') or f'Sample {index} of {type(self._samples).__name__}'
+            raise BrokenSample(f'{name} cannot be loaded ({reason}); fix it or remove its annotations.') from error
+
+
+def check_labels(batch: Any, model: nn.Module) -> None:
+    """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
+    samples = batch.get('data_samples') if isinstance(batch, dict) else None
+    bare = getattr(model, 'module', model)
+    for sample in samples or ():
+        if isinstance(sample, BaseDataElement) and 'gt_sem_seg' in sample:
+            kind, labels, head = 'label map', sample.gt_sem_seg.data, getattr(bare, 'decode_head', None)
+        elif isinstance(sample, BaseDataElement) and 'gt_label' in sample:
+            kind, labels, head = 'label', sample.gt_label[None], getattr(bare, 'head', None)
+        else:
+            continue
+        if not hasattr(head, 'num_classes'):
+            continue
+        classes, left_out = f'classes are 0 to {head.num_classes - 1}', getattr(head, 'ignore_index', 0)
+        if kind == 'label map':
+            classes += f', and {left_out} is left out'
+        strange = labels[((labels < 0) | (labels >= head.num_classes)) & (labels != left_out)]
+        if labels.size(0) != 1 or len(strange):
+            what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
+            raise BrokenSample(f'{sample.get("img_path", "An image")} has a {kind} with {what}: {classes}.')
+
+
+class NumberedBatches:
+    """A batch sampler whose samples come with the keys of their random states.
+
+    A key has the number of the iteration and the sample's place among those of all processes, whatever their number and
+    that of workers. ``batches`` is the config of the batch sampler inside; ``endless`` ones go on with the next epoch.
+    Before they are asked for, ``seed`` of all keys, ``first``, the number of the first iteration, and ``trained``, how
+    many batches to leave out, are set.
+    """
+
+    def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
+        self.sampler, self.batch_size, self.endless = sampler, batch_size, endless
+        self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
+        self.seed = self.first = self.trained = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[Numbered]]:
+        (rank, world_size), batches = get_dist_info(), self._batches()
+        for iteration in count(self.first - self.trained):
+            if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
+                set_random_states(self.seed, 2, iteration)
+            batch = next(batches, None)
+            if batch is None:
+                return
+            if iteration >= self.first:
+                keys = ((self.seed, 1, iteration, place * world_size + rank) for place in range(len(batch)))
+                yield [*map(Numbered, keys, batch)]
+
+    def _batches(self) -> Iterator[list]:
+        yield from self.batches
+        for epoch in count(1) if self.endless else ():
+            if hasattr(self.sampler, 'set_epoch'):
+                self.sampler.set_epoch(epoch)
+            yield from self.batches
