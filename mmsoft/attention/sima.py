@@ -18,9 +18,10 @@ class SimAAttention(MultiheadAttention):
     Args:
         site (Site): The place it is made for.
         p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
-        reference_tokens (int, optional): Tokens of the images that the network was trained on, 196 for 224² in patches
-            of 16. The l1 norms make SimA's output fall as 1/n with the n tokens that attend; this multiplies it by
-            n / ``reference_tokens``, which keeps its scale on larger images. Defaults to None: as published.
+        reference_tokens (int, optional): Tokens that attend in images of the size of training, 196 for 224² in patches
+            of 16 (197 with DeiT's class token). The l1 norms make SimA's output fall as 1/n with the n queries; this
+            multiplies it by n / ``reference_tokens``, which keeps its scale on larger images. Defaults to None: as
+            published.
     """
 
     takes_mask = True
@@ -34,24 +35,24 @@ class SimAAttention(MultiheadAttention):
         self.kind += f'(p={p})' if p != 1 else ''
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        out = l1_attention(q, k, v, mask, self.p)
+        return self._rescale(l1_attention(q, k, v, mask, self.p), q, mask)
+
+    def _rescale(self, out: Tensor, q: Tensor, mask: Optional[Tensor], extra: int = 0) -> Tensor:
+        """Output for a number of queries, of which ``extra`` do not count, to that of ``reference_tokens``."""
         if self.reference_tokens is None:
             return out
-        tokens = k.size(2) if mask is None else mask.sum(1).view(-1, 1, 1, 1)
-        return (out * (tokens / self.reference_tokens)).to(out.dtype)
+        queries = q.size(2) if mask is None else mask.sum(1).view(-1, 1, 1, 1)
+        return (out * ((queries - extra) / self.reference_tokens)).to(out.dtype)
 
     def class_attention(self) -> dict:
-        return dict(type='SimAClassAttention', p=self.p)
+        return dict(type='SimAClassAttention', p=self.p, reference_tokens=self.reference_tokens)
 
 
 @MODELS.register_module()
 class SimAClassAttention(SimAAttention):
-    """SimA of XCiT's class token, the first one, alone, to all tokens: (B, 1, C)."""
+    """SimA of XCiT's class token, the first one, alone, to all tokens: (B, 1, C); it is no reference token."""
 
     for_class_token = True
 
-    def __init__(self, site: Site, p: Optional[int] = 1) -> None:
-        super().__init__(site, p)
-
     def product(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        return l1_class_attention(q, k, v, mask, self.p)
+        return self._rescale(l1_class_attention(q, k, v, mask, self.p), q, mask, extra=1)

@@ -33,8 +33,8 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
         raise CheckpointError(f'{filename} has no names that start with {prefix}; leave prefix out.')
     family, ours = to_mmsoft(state_dict)
     fitting = fit(backbone, without_prefix(ours), f'{filename} ({entry})' if entry else str(filename), family)
-    own = [(re.fullmatch(rf'{re.escape(prefix)}(.*\.attn)', name), one) for name, one in noted.items()]
-    fitting._metadata = without_prefix({match[1]: one for match, one in own if match})
+    attentions = [name for name in noted if name.startswith(prefix) and name.endswith('.attn')]
+    fitting._metadata = without_prefix({name[len(prefix) :]: noted[name] for name in attentions})
     backbone.load_state_dict(fitting, strict=False)
 
 

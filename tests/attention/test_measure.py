@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
-from mmsoft.attention import SimAAttention, Site, SOFTAttention
+from mmsoft.attention import SimAAttention, Site, SOFTAttention, build_attention
 from mmsoft.attention.measure import measured_attention, stage_of, without_attention
 
 SOFT_ARCH = dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1])
@@ -133,6 +133,35 @@ def test_gamma_begins_where_it_is_told_and_nothing_else_changes():
     changed = [name for name in published if not torch.equal(published[name], wide[name])]
     assert changed == [f'stages.{i}.blocks.0.attn.bottleneck.norm.weight' for i in (0, 1)]
     assert all((wide[name] == 0.3).all() for name in changed)
+
+
+@pytest.mark.parametrize('masked', [False, True])
+def test_reference_tokens_keep_the_scale_of_the_class_token(masked):
+    """Its own token is none of them; one image with padding gives the same as without."""
+    torch.manual_seed(0)
+    site = Site(16, 2, (4, 4))
+    patches = build_attention(dict(type='SimAAttention', reference_tokens=16), site)
+    scaled = build_attention(patches.class_attention(), site, class_token=True)
+    plain = build_attention(dict(type='SimAClassAttention'), site, class_token=True)
+    q, k, v = torch.randn(3, 1, 2, 65, 8).unbind()
+    padding, mask = torch.randn(1, 2, 3, 8), None
+    wanted = 4 * plain.product(q, k, v)
+    if masked:
+        q, k, v = (torch.cat([t, padding], 2) for t in (q, k, v))
+        mask = torch.arange(68)[None] < 65
+    torch.testing.assert_close(scaled.product(q, k, v, mask), wanted)
+    same = [t[:, :, :17] for t in (q, k, v)]  # 16 and the class token
+    torch.testing.assert_close(scaled.product(*same), plain.product(*same))
+
+
+def test_reference_tokens_are_queries_where_keys_are_fewer():
+    """As in CvT, whose keys and values have a stride: twice the queries, each twice, halve the output."""
+    torch.manual_seed(0)
+    plain, scaled = SimAAttention(Site(16, 2, (4, 4))), SimAAttention(Site(16, 2, (4, 4)), reference_tokens=16)
+    q, (k, v) = torch.randn(1, 2, 16, 8), torch.randn(2, 1, 2, 4, 8).unbind()
+    torch.testing.assert_close(scaled.product(q, k, v), plain.product(q, k, v))
+    larger = [t.repeat(1, 1, 2, 1) for t in (q, k, v)]
+    torch.testing.assert_close(scaled.product(*larger)[:, :, :16], plain.product(q, k, v))
 
 
 @pytest.mark.parametrize('masked', [False, True])
