@@ -4,6 +4,7 @@ transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoder
 ``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*``, ``sima_cvt_*``. Only this module needs timm.
 """
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Callable, Optional, Union
@@ -17,9 +18,10 @@ from torch import Tensor, nn
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import read_checkpoint, select_state_dict
-from mmsoft.checkpoint.load import convert_classifier_checkpoint
+from mmsoft.checkpoint.load import convert_classifier_checkpoint, load_pretrained
 from mmsoft.layers.maps import to_tokens
-from mmsoft.utils import check_choice
+from mmsoft.utils import OptionError, check_choice
+from mmsoft.utils.config import dicts, split_pretrained
 
 __all__ = ['TimmModel']
 Indices = Optional[Union[int, Sequence[int]]]
@@ -50,7 +52,10 @@ class TimmModel(nn.Module):
         self.backbone = self.build_backbone(out_indices=range(backbone.num_units(kwargs['arch'])), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
         for module in reversed([*self.backbone.modules()]):  # the parts, then all of it, which may load weights
-            initialize(module, getattr(module, 'init_cfg', None) or [])
+            others, pretrained = split_pretrained(getattr(module, 'init_cfg', None))
+            initialize(module, others)
+            for cfg in pretrained:  # mmengine would run code in the file
+                load_pretrained(module, cfg['checkpoint'], cfg.get('prefix'))
         unit, patch = backbone.unit, self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [  # of the maps that forward_intermediates can return
             dict(num_chs=dims, reduction=patch * 2**i if unit == 'stages' else patch, module=f'backbone.{unit}.{i}')
@@ -165,6 +170,9 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
 
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
+        for part in dicts(kwargs):  # mmengine would import what any dotted name says, and a Hub's config is untrusted
+            if isinstance(part.get('type'), str) and not re.fullmatch(r'(mm[a-z]+\.)?\w+', part['type']):
+                raise OptionError(f'type {part["type"]!r} is no registered name; give the class itself.')
         file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
         if file:  # timm's own reader refuses what trainers save beside weights
             weights, _ = select_state_dict(read_checkpoint(file), file)

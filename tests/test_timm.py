@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -275,6 +276,36 @@ def test_weights_of_a_config_come_last(tmp_path):
     assert all(
         torch.equal(parameter, trained.state_dict()[name]) for name, parameter in model.backbone.named_parameters()
     )
+
+
+def test_published_weights_of_a_config(tmp_path):
+    trained = small('soft_norm_tiny', num_classes=1000)
+    for parameter in trained.parameters():
+        torch.nn.init.normal_(parameter)
+    torch.save(to_published('soft', trained.state_dict()), tmp_path / 'x.pth')
+    model = small('soft_norm_tiny', init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'x.pth')))
+    own = dict(trained.backbone.named_parameters())
+    assert all(torch.equal(parameter, own[name]) for name, parameter in model.backbone.named_parameters())
+
+
+class Program:
+    """What a pickle can run."""
+
+    def __reduce__(self):
+        return Path.touch, (Path('run'),)
+
+
+def test_files_and_names_of_a_config_run_nothing(tmp_path, monkeypatch):
+    """timm gives the config of a model in the Hub to the model's function."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(dict(state_dict=small('soft_norm_tiny').backbone.state_dict(), more=Program()), 'x.pth')
+    with pytest.raises(UsageError, match='could run code'):
+        small('soft_norm_tiny', init_cfg=dict(type='Pretrained', checkpoint='x.pth'))
+    for options in (dict(norm_cfg=dict(type='pathlib.Path.touch')), dict(init_cfg=[dict(type='mmsoft.os.system')])):
+        with pytest.raises(UsageError, match='is no registered name'):
+            small('soft_norm_tiny', **options)
+    assert not Path('run').exists()
+    assert small('soft_norm_tiny', attention=dict(type='mmsoft.SOFTAttention'))
 
 
 def test_pruning_keeps_frozen_what_is():

@@ -25,7 +25,7 @@ PAGES = {
 }
 LINK = re.compile(r'(\]\()([^)\s#:]+)')
 TOOLS = ('launch.train', 'launch.test', 'prediction.predict', 'deployment.export', 'visualization.visualize')
-ENGINE = ('loops', 'checkpoints', 'attention_share', 'layer_decay')
+ENGINE = ('loops', 'samples', 'checkpoints', 'attention_share', 'layer_decay')
 API = dict(
     backbones=('Backbones and necks', 'mmsoft.backbones', 'mmsoft.necks'),
     attention=('Attention', 'mmsoft.attention'),

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 from mmengine.config import DictAction
 
-from mmsoft.checkpoint.mmengine_loader import use_safe_loading
+from mmsoft.checkpoint.load import use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.files import DISK
 

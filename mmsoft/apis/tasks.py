@@ -16,8 +16,7 @@ from mmengine.registry import FUNCTIONS, Registry, init_default_scope
 from mmengine.structures import PixelData
 from torch import Tensor, nn
 
-from mmsoft.checkpoint.load import check_model
-from mmsoft.checkpoint.mmengine_loader import use_safe_loading
+from mmsoft.checkpoint.load import check_model, use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 

@@ -63,7 +63,7 @@ class Attention(BaseModule):
             x (Tensor): Shape (B, extra + H' · W', C): class tokens, if any, in front of the tokens of a map.
             hw (tuple[int, int]): Rows H' and columns W' of the map.
             mask (Tensor, optional): The part of each map that is its image, shape (B, 1, H', W') of bool, if the class
-                :attr:`takes_mask`; see :func:`mmsoft.layers.padding.extent_mask`. Other tokens neither attend nor are
+                :attr:`takes_mask`; see :func:`mmsoft.layers.xcit.extent_mask`. Other tokens neither attend nor are
                 attended to, and what comes out at their places means nothing. Defaults to None: all attend.
 
         Returns:

@@ -55,11 +55,6 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
 
     ``model`` contains mmsoft's attentions, or a user's subclasses of them. Yields contributions by the names of the
     attentions in the model; each forward pass adds to them.
-
-    Example:
-        >>> with measured_attention(model) as contributions:
-        ...     model(images)
-        >>> {name: one.share for name, one in contributions.items()}
     """
     contributions, modules = {}, dict(model.named_modules())
     with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from typing import Optional
 
+import torch
 from torch import Tensor
 
 from mmsoft.ops import l1_attention, l1_class_attention
@@ -41,7 +42,8 @@ class SimAAttention(MultiheadAttention):
         """Output for a number of queries, of which ``extra`` do not count, to that of ``reference_tokens``."""
         if self.reference_tokens is None:
             return out
-        queries = q.size(2) if mask is None else mask.sum(1).view(-1, 1, 1, 1)
+        wide = torch.promote_types(out.dtype, torch.float32)
+        queries = q.size(2) if mask is None else mask.sum(1, dtype=wide).view(-1, 1, 1, 1)
         return (out * ((queries - extra) / self.reference_tokens)).to(out.dtype)
 
     def class_attention(self) -> dict:

@@ -29,7 +29,9 @@ class SOFTAttention(Attention):
     Args:
         site (Site): The place it is made for.
         norm (bool): SOFT-Norm instead of SOFT. Defaults to True.
-        sampling (str): See :class:`BottleneckTokens` (2207.03341, Table 8).
+        sampling (str): Of bottleneck tokens (2207.03341, Table 8): ``'conv'`` (published), ``'avg_pool'``, ``'random'``
+            or ``'biased'`` (the first m). Random positions change with each call in training and are fixed in
+            evaluation.
         bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
         initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less
@@ -118,11 +120,8 @@ class BottleneckTokens(BaseModule):
     Args:
         embed_dims (int): Channels d of one head.
         ratio (int): Kernel size and stride of the sampling.
-        sampling (str): ``'conv'`` (published), ``'avg_pool'``, ``'random'`` or ``'biased'`` (the first m tokens).
-            Random positions change with each call in training and are fixed in evaluation.
-        size (int, optional): Pool to at most ``size`` × ``size`` tokens, so that m does not grow with the image; a
-            smaller stride makes up for a map that is too small for them. Defaults to None: the ratio decides.
-        initial_gamma (float): Weight of the LayerNorm after ``init_weights``. Defaults to 1.
+        sampling, size, initial_gamma: See :class:`SOFTAttention`. Maps are pooled to at most ``size`` × ``size``
+            tokens; a smaller stride makes up for a map that is too small for them. None: the ratio decides.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class BottleneckTokens(BaseModule):
         """The first tokens of (G, n, d), or random ones."""
         if self.sampling == 'biased':
             return tokens[:, :count]
-        if torch.onnx.is_in_onnx_export():
+        if torch.onnx.is_in_onnx_export() or torch.jit.is_tracing():
             raise OptionError("random bottleneck tokens are not exported; take the published sampling='conv'")
         generator = None if self.training else torch.Generator().manual_seed(0)
-        return tokens[:, torch.randperm(tokens.size(1), generator=generator)[:count].to(tokens.device)]
+        return tokens[:, torch.randperm(tokens.size(1), generator=generator, device='cpu')[:count].to(tokens.device)]

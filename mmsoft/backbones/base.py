@@ -14,7 +14,7 @@ from mmsoft.checkpoint.load import convert_classifier_checkpoint, fit_position, 
 from mmsoft.layers.blocks import apply_block
 from mmsoft.layers.maps import HW, resize_pos_embed, to_tokens
 from mmsoft.utils import OptionError, check_choice
-from mmsoft.utils.config import is_pretrained
+from mmsoft.utils.config import split_pretrained
 
 Arch = Union[str, dict]
 ImageSize = Union[int, Sequence[int]]
@@ -103,13 +103,15 @@ class BaseBackbone(BaseModule):
             arch = str(arch)  # '21' of a command line is a number by now
             check_choice('arch', arch.lower(), tuple(cls.arch_settings))
             arch = cls.arch_settings[arch.lower()]
-        known = {**next(iter(cls.arch_settings.values())), **cls.arch_defaults}
+        known = {**next(iter(cls.arch_settings.values()), {}), **cls.arch_defaults}
         needed = [name for name in known if name not in cls.arch_defaults]
         if not set(needed) <= set(arch) <= set(known):
             optional = f', and may have {", ".join(cls.arch_defaults)}' if cls.arch_defaults else ''
             raise OptionError(f'arch as a dict needs {", ".join(needed)}{optional}; got {", ".join(arch)}')
+        arch = {name: size.tolist() if hasattr(size, 'tolist') else size for name, size in arch.items()}
         for name, size in arch.items():
-            if isinstance(size, Sequence) != isinstance(known[name], Sequence) or (name == 'depths' and 0 in size):
+            listed, several = (isinstance(one, (list, tuple, range)) for one in (size, known[name]))
+            if listed != several or (name in ('depth', 'depths') and min(size if listed else [size], default=1) < 1):
                 raise OptionError(f'{name} of arch must be like {known[name]}; got {size}')
         return {**cls.arch_defaults, **arch}
 
@@ -128,12 +130,11 @@ class BaseBackbone(BaseModule):
 
     def init_weights(self) -> None:
         """Initialises every layer, then loads the pretrained checkpoint over it if ``init_cfg`` names one."""
-        given = [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []
-        pretrained = list(filter(is_pretrained, given))
-        self.init_cfg = [cfg for cfg in given if cfg not in pretrained] or self.default_init_cfg()
+        (others, pretrained), is_done = split_pretrained(self.init_cfg), self.is_init  # then mmengine changes nothing
+        self.init_cfg = others or self.default_init_cfg()
         super().init_weights()
-        self.init_cfg = given or None
-        for cfg in pretrained:
+        self.init_cfg = [*others, *pretrained] or None
+        for cfg in [] if is_done else pretrained:
             load_pretrained(self, cfg['checkpoint'], prefix=cfg.get('prefix'))
 
     def default_init_cfg(self) -> list[dict]:
@@ -191,7 +192,7 @@ class BaseBackbone(BaseModule):
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
         for name, own in self.named_parameters():
-            if name.endswith('pos_embed') and prefix + name in state_dict:  # may be of another image size
+            if name.split('.')[-1] == 'pos_embed' and prefix + name in state_dict:  # may be of another image size
                 state_dict[prefix + name], grids = fit_position(state_dict[prefix + name], own, self.published)
                 if grids:
                     print_log(f'{prefix}{name} is resized: {grids}.', 'current')

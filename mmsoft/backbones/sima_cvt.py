@@ -71,10 +71,10 @@ class SimACvT(BaseBackbone):
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
+        attentions, sizes = attention if isinstance(attention, (list, tuple)) else [attention] * 3, self.read_arch(arch)
+        if {*map(len, sizes.values()), len(attentions)} != {3}:
+            raise OptionError(f'arch needs a number for each of three stages in {", ".join(sizes)}; attention, too')
         super().__init__(arch, out_indices, **kwargs)
-        attentions = attention if isinstance(attention, (list, tuple)) else [attention] * 3
-        if {*map(len, self.arch.values()), len(attentions)} != {3}:
-            raise OptionError(f'arch needs a number for each of three stages in {", ".join(self.arch)}; attention, too')
         project = partial(ConvQKV, norm_cfg=norm_cfg)
         channels = [self.in_channels, *self.embed_dims]
         self.stages = ModuleList()

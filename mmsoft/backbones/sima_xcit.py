@@ -7,11 +7,11 @@ from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from mmsoft.attention.base import Attention, Site, build_attention
+from mmsoft.layers import xcit
 from mmsoft.layers.blocks import apply_block
 from mmsoft.layers.maps import to_map, to_tokens
-from mmsoft.layers.padding import extent_mask, image_extent
-from mmsoft.layers.xcit import ClassAttentionBlock, ConvPatchEmbed, FourierPositionEncoding, XCiTBlock
 from mmsoft.registry import MODELS
+from mmsoft.utils import OptionError
 
 from .base import Arch, BaseBackbone, token_parameter, with_token
 
@@ -38,7 +38,7 @@ class SimAXCiT(BaseBackbone):
         num_heads (int, optional): Instead of the heads of ``arch``.
         lpi (bool): False takes the local patch interaction out (2206.08898, App. A.2).
         act_cfg (dict): Activation of the blocks; the convolutions that make the patches keep their GELU.
-        mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.padding.image_extent`) and keep
+        mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.xcit.image_extent`) and keep
             it out of every layer: in eval mode, an image gives the same as alone, and zeros where it is padded.
         norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm; published networks train with SyncBN.
         **kwargs: See :class:`BaseBackbone`. Stochastic depth is the same for all blocks, 0.05 in the paper.
@@ -93,11 +93,11 @@ class SimAXCiT(BaseBackbone):
         self.mask_padding = mask_padding
         site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size,) * 2, max(1, 32 // patch_size))
 
-        self.patch_embed = ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
-        self.pos_encoding = FourierPositionEncoding(dims)
+        self.patch_embed = xcit.ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
+        self.pos_encoding = xcit.FourierPositionEncoding(dims)
         options: tuple = (gamma, lpi, self.drop_rate, self.drop_path_rate, act_cfg, norm_cfg)
         self.blocks = ModuleList(
-            XCiTBlock(build_attention(attention, site), dims, *options) for _ in range(self.out_indices[-1] + 1)
+            xcit.XCiTBlock(build_attention(attention, site), dims, *options) for _ in range(self.out_indices[-1] + 1)
         )
         if self.has_cls_token:
             own = self.blocks[0].attn.class_attention()
@@ -105,20 +105,22 @@ class SimAXCiT(BaseBackbone):
             self.cls_token = token_parameter(1, dims)
             options = (gamma, self.arch['norm_tokens'], act_cfg)
             self.cls_blocks = ModuleList(
-                ClassAttentionBlock(build_attention(class_attention, site, class_token=True), dims, *options)
+                xcit.ClassAttentionBlock(build_attention(class_attention, site, class_token=True), dims, *options)
                 for _ in range(2)
             )
             self.norm = nn.LayerNorm(dims, eps=1e-6)
+        if mask_padding and any(isinstance(one, (nn.GroupNorm, nn.InstanceNorm2d)) for one in self.modules()):
+            raise OptionError('mask_padding needs a norm that does not see the padding, such as BN; change norm_cfg')
         self.tail = ('cls_token', 'cls_blocks', 'norm') if self.has_cls_token else ()
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
-        x, extent = self.patch_embed(x, image_extent(x) if self.mask_padding else None)
+        x, extent = self.patch_embed(x, xcit.image_extent(x) if self.mask_padding else None)
         hw = (x.size(2), x.size(3))
         mask = sizes = None
         if extent is not None:
-            mask = extent_mask(extent, hw)
+            mask = xcit.extent_mask(extent, hw)
             takes_mask = (module.takes_mask for module in self.modules() if isinstance(module, Attention))
             sizes = None if all(takes_mask) else extent.tolist()  # the only time that the CPU waits for the device
         x = to_tokens(x).contiguous() + self.pos_encoding(hw, extent)

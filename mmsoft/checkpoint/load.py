@@ -1,22 +1,23 @@
-"""A checkpoint into a backbone, into mmpretrain's classifier, or into a file under our names."""
+"""A checkpoint into a backbone, into mmpretrain's classifier, into mmengine, or into a file under our names."""
 
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from math import isqrt
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import safetensors.torch
 import torch
 from mmengine.logging import print_log
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local
 from torch import Tensor, nn
 
 from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
-from .io import WRAPPERS, CheckpointError, StateDict, read_checkpoint, select_state_dict
-from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
+from .io import ENTRIES, WRAPPERS, CheckpointError, StateDict, read_checkpoint, select_state_dict
+from .names import BACKBONE, FAMILIES, SOFT, Family, to_mmsoft, without_prefix
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
@@ -53,7 +54,7 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     differing = [
         name
         for name, tensor in own.items()
-        if name not in loaded or not _fits(loaded[name], tensor, any_grid=name.endswith('pos_embed'))
+        if name not in loaded or not _fits(loaded[name], tensor, any_grid=name.split('.')[-1] == 'pos_embed')
     ]
     if differing and (whole or len(differing) == len(own)):
         raise CheckpointError(
@@ -80,6 +81,32 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
     if translated:
         state_dict.clear()
         state_dict.update({**whole, **{BACKBONE + name: tensor for name, tensor in fitting.items()}})
+
+
+def use_safe_loading(on: bool = True) -> None:
+    """Makes mmengine read files and addresses with :func:`load_from_weights_only` in this process, or as before."""
+    for schemes, own in (('', load_from_local), (('http://', 'https://'), load_from_http)):
+        CheckpointLoader.register_scheme(schemes, load_from_weights_only if on else own, force=True)
+
+
+def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
+    """:func:`read_checkpoint` without ``meta['config']``, which mmengine would run when it resumes.
+
+    Of published SOFT files and of ``.safetensors`` files, the evaluated weights are returned as ``state_dict``.
+    """
+    checkpoint = read_checkpoint(filename, map_location)
+    chosen = next((checkpoint[key] for key in ENTRIES if isinstance(checkpoint.get(key), dict)), checkpoint)
+    names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen}
+    if str(filename).endswith('.safetensors') or names >= set(SOFT.signature):
+        return dict(state_dict=select_state_dict(checkpoint, filename)[0])
+    weights = checkpoint.get('state_dict', checkpoint)
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+        raise CheckpointError(f'{filename} holds no weights by their names; save the state dict of a model.')
+    if any('_orig_mod.' in name for name in weights):  # of a compiled model
+        checkpoint['state_dict'], _ = select_state_dict(weights, filename)
+    if isinstance(checkpoint.get('meta'), dict):
+        checkpoint['meta'].pop('config', None)
+    return checkpoint
 
 
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
@@ -122,7 +149,7 @@ def fit(
         raise CheckpointError(f'{filename} {has}; give it the depth of the file, arch=dict(...).')
     fitting, resized = OrderedDict((name, state_dict[name]) for name in own if name in state_dict), []
     for name, tensor in fitting.items():
-        if tensor.shape != own[name].shape and name.endswith('pos_embed'):
+        if tensor.shape != own[name].shape and name.split('.')[-1] == 'pos_embed':
             fitting[name], grids = fit_position(tensor, own[name], family.name)
             resized += [f'{name} {grids}'] if grids else []
         if not _fits(fitting[name], own[name]):

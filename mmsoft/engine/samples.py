@@ -1,9 +1,10 @@
 """Samples of data sets: those that cannot be loaded are named, and the random states of each follow from its number."""
 
 import random
+from collections import namedtuple
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
 
 import numpy as np
 import torch
@@ -15,12 +16,9 @@ from torch.utils.data import Dataset, Sampler
 
 from mmsoft.utils import UsageError
 
-
-class Numbered(NamedTuple):
-    """An index of a data set, and the key of the sample's random states."""
-
-    key: tuple[int, ...]  #: The seed; 0 for the states of an iteration, 1 of a sample, 2 of a draw; their numbers.
-    index: Any  #: May be a tuple itself.
+# An index of a data set, which may be a tuple itself, and the key of the sample's random states: the seed; 0 for
+# those of an iteration, 1 of a sample, 2 of a draw; their numbers.
+Numbered = namedtuple('Numbered', 'key index')
 
 
 def set_random_states(*key: int) -> None:
@@ -89,22 +87,20 @@ def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
     samples = batch.get('data_samples') if isinstance(batch, dict) else None
     bare = getattr(model, 'module', model)
-    for sample in samples or ():
-        if isinstance(sample, BaseDataElement) and 'gt_sem_seg' in sample:
-            kind, labels, head = 'label map', sample.gt_sem_seg.data, getattr(bare, 'decode_head', None)
-        elif isinstance(sample, BaseDataElement) and 'gt_label' in sample:
-            kind, labels, head = 'label', sample.gt_label[None], getattr(bare, 'head', None)
-        else:
+    for sample in [one for one in samples or () if isinstance(one, BaseDataElement)]:
+        is_map = 'gt_sem_seg' in sample
+        head = getattr(bare, 'decode_head' if is_map else 'head', None)
+        count, left_out = getattr(head, 'num_classes', None), getattr(head, 'ignore_index', None if is_map else 0)
+        labels = sample.gt_sem_seg.get('data') if is_map else sample.get('gt_label')  # mmdet's maps have other names
+        if not isinstance(count, int) or left_out is None or not isinstance(labels, torch.Tensor):
             continue
-        if not hasattr(head, 'num_classes'):
-            continue
-        classes, left_out = f'classes are 0 to {head.num_classes - 1}', getattr(head, 'ignore_index', 0)
-        if kind == 'label map':
-            classes += f', and {left_out} is left out'
-        strange = labels[((labels < 0) | (labels >= head.num_classes)) & (labels != left_out)]
-        if labels.size(0) != 1 or len(strange):
-            what = 'colours' if labels.size(0) != 1 else f'the value {int(strange[0])}'
-            raise BrokenSample(f'{sample.get("img_path", "An image")} has a {kind} with {what}: {classes}.')
+        strange = labels[((labels < 0) | (labels >= count)) & (labels != left_out)]
+        has_colours = is_map and labels.size(0) != 1
+        if has_colours or len(strange):
+            what = 'colours' if has_colours else f'the value {int(strange[0])}'
+            kind, others = ('label map', f', and {left_out} is left out') if is_map else ('label', '')
+            name = sample.get('img_path', 'An image')
+            raise BrokenSample(f'{name} has a {kind} with {what}: classes are 0 to {count - 1}{others}.')
 
 
 class NumberedBatches:

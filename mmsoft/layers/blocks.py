@@ -11,7 +11,7 @@ from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmsoft.ops.numerics import is_compiling, is_exporting
+from mmsoft.ops.numerics import is_compiling, is_recording
 
 from .maps import HW
 
@@ -29,9 +29,9 @@ class FFN(BaseModule):
         self.recompute = False  # what has 4 · C channels in the backward pass; see apply_block
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of shape (B, n, C) to the same."""
+        """Tokens (B, n, C) to the same; without gradients a CPU takes, and hooks on the layers see, some at a time."""
         recompute = self.recompute and x.requires_grad
-        in_graph = torch.jit.is_tracing() or is_exporting() or is_compiling()  # which would fix the number of runs
+        in_graph = is_recording() or is_compiling()  # which would fix the number of runs
         runs: Sequence[Tensor] = [x]
         if x.device.type == 'cpu' and not in_graph and (recompute or not torch.is_grad_enabled()):
             elements = RECOMPUTED_ELEMENTS if recompute else RUN_ELEMENTS

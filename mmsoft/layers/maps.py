@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmsoft.ops.numerics import at_least_float32, is_exporting
+from mmsoft.ops.numerics import at_least_float32, is_recording
 
 HW = tuple[int, int]  # rows and columns of a map
 
@@ -23,7 +23,7 @@ def to_tokens(x: Tensor) -> Tensor:
 def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     """Pads images of shape (B, C, H, W) with zeros at the right and bottom until ``divisor`` divides both sides."""
     rows, columns = (((side - 1) // divisor + 1) * divisor for side in x.shape[2:])
-    if is_exporting():  # an exporter cannot tell that the missing number of rows is not negative
+    if is_recording():  # an exporter cannot tell that the missing number of rows is not negative
         x = F.pad(x, (0, divisor - 1) * 2)
         return x.index_select(2, torch.arange(rows, device=x.device)).index_select(
             3, torch.arange(columns, device=x.device)
@@ -38,7 +38,7 @@ def whole_windows(x: Tensor, size: int) -> Tensor:
     for dim in (1, 2):
         side = x.size(dim)
         whole = ((side - 1) // size + 1) * size
-        if is_exporting() or whole != side:
+        if is_recording() or whole != side:
             x = x.index_select(dim, torch.arange(whole, device=x.device).clamp(max=side - 1))
     return x.permute(0, 3, 1, 2)
 
@@ -79,7 +79,7 @@ def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear'
     The ``extra`` tokens in front keep theirs. ``mode`` is ``'bilinear'``, as SOFT publishes, or ``'bicubic'``, with
     ``align_corners=False``. Computed in float32 at least, in the dtype of ``pos_embed``.
     """
-    if not is_exporting() and tuple(grid) == tuple(hw):
+    if not is_recording() and tuple(grid) == tuple(hw):
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
     rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))

@@ -24,7 +24,7 @@ class RescalePyramid(BaseModule):
 
     Args:
         in_channels (int): Channels of every map.
-        rescales (Sequence[float]): Scale of each level, a power of two or ValueError: (4, 2, 1, 0.5) makes strides 4,
+        rescales (Sequence[float]): Scale of each level, a power of two or OptionError: (4, 2, 1, 0.5) makes strides 4,
             8, 16, 32 of patches of 16; (2, 1, 0.5, 0.25) makes them of patches of 8.
         norm_cfg (dict): Norm between transposed convolutions. Defaults to BatchNorm.
         init_cfg (dict or list[dict], optional): See :class:`BaseModule`.

@@ -112,6 +112,11 @@ def is_exporting() -> bool:
     return is_compiling_or_exporting() and not compiles
 
 
+def is_recording() -> bool:
+    """Whether a graph is recorded that keeps no choice by size: :func:`is_exporting`, or ``torch.jit.trace``."""
+    return torch.jit.is_tracing() or is_exporting()
+
+
 def is_compiling() -> bool:
     """Whether ``torch.compile`` is tracing; before torch 2.4 see :func:`is_exporting`."""
     return _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not is_exporting()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .gaussian import gaussian_kernel, gaussian_product
 from .inverse import inverse_product
-from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
+from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting, is_recording
 
 RIDGE = 0.01
 # Of P, 30 MB in float32: a CPU that needs no gradient forms that of so many heads once for both products.
@@ -42,6 +42,9 @@ def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: in
 
 def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, gain: Union[float, Tensor] = 1) -> Tensor:
     """SOFT, or SOFT-Norm with ``norm``, times a gain, such as each head's (B, h, 1, 1)."""
+    if tokens.size(2) < 4 and q.dtype == torch.float32 and q.device.type in ('cpu', 'cuda') and not is_recording():
+        # Row sums of two tokens are equal; at αλ² = 2 the iteration makes a million of one rounding error.
+        return attend(q.double(), tokens.double(), v.double(), norm, iterations, gain).float()
     matrix = gaussian_kernel(tokens, ridge=0 if norm else RIDGE)
     row_sums = matrix.sum(-1, keepdim=True)
     alpha = soft_norm_alpha(matrix.detach(), row_sums.detach()) if norm else soft_alpha(row_sums.detach() - RIDGE)
@@ -86,4 +89,4 @@ def norm_alpha(row_sums: Tensor, square_row_sums: Tensor, square_diagonal: Tenso
     below = 1 + candidates * (square_row_sums - 2 * square_diagonal).amax((1, 2, 3), keepdim=True)
     norm = torch.maximum(below, candidates * square_row_sums.amax((1, 2, 3), keepdim=True) - 1)  # |1 - αd| + α(s - d)
     halvings = F.pad((norm <= 1.01).int(), (0, 1), value=1).argmax(3, keepdim=True)
-    return alpha * 0.5**halvings
+    return alpha * 0.5 ** halvings.to(alpha.dtype)

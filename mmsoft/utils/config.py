@@ -93,14 +93,19 @@ def is_pretrained(init_cfg: Any) -> bool:
     return isinstance(init_cfg, dict) and type_name(init_cfg) in ('Pretrained', 'PretrainedInit')
 
 
+def split_pretrained(init_cfg: Any) -> tuple[list, list]:
+    """Parts of an ``init_cfg`` that do not load weights, and those that do."""
+    several = [init_cfg] if isinstance(init_cfg, dict) else init_cfg or []
+    return [one for one in several if not is_pretrained(one)], [*filter(is_pretrained, several)]
+
+
 def without_pretrained(cfg: Config) -> Config:
     """The same training from random weights; stages and statistics that the config freezes are trained, too."""
     cfg = copy.deepcopy(cfg)
     for part in dicts(cfg.model):
-        init_cfg = part.get('init_cfg')
-        several = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg]
-        if any(map(is_pretrained, several)):
-            part['init_cfg'] = [one for one in several if not is_pretrained(one)] or None
+        others, pretrained = split_pretrained(part.get('init_cfg'))
+        if pretrained:
+            part['init_cfg'] = others or None
         override(part, pretrained=None, frozen_stages=-1, norm_eval=False)
     cfg.load_from = None
     return cfg

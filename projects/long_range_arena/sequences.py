@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Sampler
 
 from mmsoft.attention import Attention, Site, build_attention
-from mmsoft.layers.padding import attend_inside
+from mmsoft.layers.xcit import attend_inside
 from mmsoft.utils.files import atomic_write
 
 

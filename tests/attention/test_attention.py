@@ -26,7 +26,7 @@ from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.sima_cvt import ConvProjection
 from mmsoft.checkpoint.names import to_mmsoft
-from mmsoft.layers.padding import attend_inside, extent_mask
+from mmsoft.layers.xcit import attend_inside, extent_mask
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
 

@@ -154,6 +154,13 @@ def test_reference_tokens_keep_the_scale_of_the_class_token(masked):
     torch.testing.assert_close(scaled.product(*same), plain.product(*same))
 
 
+def test_reference_tokens_and_masks_in_float64():
+    scaled = SimAAttention(Site(16, 2, (4, 4)), reference_tokens=7)
+    q, k, v = torch.randn(3, 1, 2, 16, 8, dtype=torch.float64).unbind()
+    masked = scaled.product(q, k, v, torch.ones(1, 16, dtype=torch.bool))
+    torch.testing.assert_close(masked, scaled.product(q, k, v), rtol=1e-14, atol=0)
+
+
 def test_reference_tokens_are_queries_where_keys_are_fewer():
     """As in CvT, whose keys and values have a stride: twice the queries, each twice, halve the output."""
     torch.manual_seed(0)

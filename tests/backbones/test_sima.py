@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
 
 from mmsoft.attention import MultiheadAttention, SimAClassAttention, SoftmaxClassAttention
-from mmsoft.backbones import SimACvT, SimADeiT, SimAXCiT
+from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT, to_mmsoft
 from mmsoft.utils import OptionError
 
@@ -382,7 +382,12 @@ def test_class_tokens_that_do_not_exist(backbone):
             r'depths of arch .*; got \[1, 0, 1\]',
         ),
         (SimADeiT, dict(embed_dims=[16], num_heads=1, depth=1), r'embed_dims of arch must be like 192; got \[16\]'),
-        (SimADeiT, dict(embed_dims=16, num_heads=1, depth=0), 'out_indices'),
+        (SimADeiT, dict(embed_dims=16, num_heads=1, depth=0), 'depth of arch must be like 12; got 0'),
+        (
+            SimACvT,
+            dict(embed_dims=[16] * 3, num_heads=[1] * 3, depths=[1, -1, 1]),
+            r'depths of arch .*; got \[1, -1, 1\]',
+        ),
     ],
     ids=str,
 )
@@ -394,6 +399,53 @@ def test_one_number_or_one_for_each_stage(backbone, sizes, words):
 def test_cvt_needs_three_stages():
     with pytest.raises(ValueError, match='each of three stages in .*depths'):
         SimACvT(dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2, 1]))
+    with pytest.raises(ValueError, match='each of three stages in .*depths'):
+        SimACvT(dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1]))
+
+
+def test_sizes_as_arrays():
+    sizes = dict(embed_dims=np.array([16] * 3), num_heads=(1, 1, 1), depths=np.ones(3, int))
+    assert SimACvT(sizes).out_channels == [16] * 3 and SimADeiT(dict(embed_dims=np.int64(16), num_heads=1, depth=12))
+
+
+@pytest.mark.parametrize('norm', ['GN', 'IN'])
+def test_masks_and_norms_over_the_image(norm):
+    norm_cfg = dict(type=norm, num_groups=2) if norm == 'GN' else dict(type=norm)
+    assert SimAXCiT(XCIT, (2,), norm_cfg=norm_cfg)
+    with pytest.raises(OptionError, match='mask_padding needs a norm that does not see the padding'):
+        SimAXCiT(XCIT, (2,), norm_cfg=norm_cfg, mask_padding=True)
+
+
+@pytest.mark.parametrize('backbone', [SimADeiT, SimACvT, SimAXCiT, SOFT])
+@pytest.mark.filterwarnings('ignore::torch.jit.TracerWarning')
+def test_traces_take_images_of_any_size(backbone):
+    """Padding is recorded also where the example needs none."""
+    sizes = dict(arch=dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1]), out_indices=(0, 1))
+    model = backbone(**SMALL.get(backbone, sizes)).eval().requires_grad_(False)
+    traced = torch.jit.trace(model, torch.rand(1, 3, 64, 96), check_trace=False)
+    for size in ((65, 97), (100, 150), (96, 128)):
+        x = torch.rand(1, 3, *size)
+        for got, want in zip(traced(x), model(x)):
+            assert_close(got, want)
+
+
+def test_initialised_twice_stays(tmp_path):
+    torch.save(SimADeiT(**SMALL[SimADeiT]).state_dict(), tmp_path / 'x.pth')
+    model = SimADeiT(**SMALL[SimADeiT], init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'x.pth')))
+    model.init_weights()
+    model.pos_embed.data.fill_(5)
+    model.init_weights()
+    assert (model.pos_embed == 5).all()
+
+
+def test_only_position_embeddings_of_ours_are_resized():
+    def network(window):
+        model = SimADeiT(**SMALL[SimADeiT])
+        model.blocks[0].attn.rel_pos_embed = torch.nn.Parameter(torch.zeros(1, window**2, 2))
+        return model
+
+    with pytest.raises(RuntimeError, match='size mismatch for blocks.0.attn.rel_pos_embed'):
+        network(7).load_state_dict(network(13).state_dict())
 
 
 def test_numbers_for_names():

@@ -358,3 +358,14 @@ def test_a_copy_is_a_copy():
         want = model(x)
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert_close(twin(x), want, tolerance=0)
+
+
+def test_random_tokens_on_another_default_device():
+    model, x = build(attention=dict(sampling='random')).eval(), torch.rand(1, 3, 64, 64)
+    try:
+        torch.set_default_device('meta')
+        assert model(x)[0].device.type == 'cpu'
+    finally:
+        torch.set_default_device(None)
+    with pytest.raises(ValueError, match='random bottleneck tokens are not exported'):
+        torch.jit.trace(model, x, check_trace=False)

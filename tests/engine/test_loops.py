@@ -334,6 +334,16 @@ def test_labels_are_classes_of_the_classifier():
         check_labels(dict(data_samples=[samples[0].set_gt_label(-1)]), model)
 
 
+@pytest.mark.parametrize('head', [{}, dict(num_classes=3), dict(num_classes=None, ignore_index=255)], ids=str)
+def test_label_maps_that_no_head_is_for(head):
+    """As of mmdet's panoptic detectors: the error of the loss is what is told."""
+    model = torch.nn.Module()
+    model.decode_head = torch.nn.Module()
+    vars(model.decode_head).update(head)
+    for maps in (PixelData(sem_seg=torch.full((1, 2, 2), 9)), PixelData(data=torch.full((1, 2, 2), 255))):
+        check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps)]), model)
+
+
 def test_other_errors_of_a_loss_stay(tmp_path):
     data = dict(toy.config(tmp_path)['train_dataloader'], dataset=dict(type='LabelMaps', labels=[[[0, 1], [2, 2]]]))
     data['collate_fn'] = dict(type='pseudo_collate')

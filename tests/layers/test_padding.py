@@ -3,7 +3,7 @@
 import torch
 
 from mmsoft.layers.maps import pad_to_multiple
-from mmsoft.layers.padding import extent_mask, image_extent
+from mmsoft.layers.xcit import extent_mask, image_extent
 
 
 def test_extent_of_padded_images():

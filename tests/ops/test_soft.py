@@ -26,6 +26,27 @@ ATTENTIONS = {
 every_attention = pytest.mark.parametrize('attention, oracle', ATTENTIONS.values(), ids=ATTENTIONS)
 
 
+@pytest.mark.parametrize('m', [1, 2, 3])
+@every_attention
+def test_few_tokens_keep_their_digits(attention, oracle, m):
+    """With two, both row sums of the kernel are equal, and what is left of 1/λ is a rounding error to a high power."""
+    torch.manual_seed(0)
+    for _ in range(5):
+        q, b, v = torch.randn(1, 2, 60, 32) * 0.4, torch.randn(1, 2, m, 32), torch.randn(1, 2, 60, 32)
+        b = torch.nn.functional.gelu(torch.nn.functional.layer_norm(b, (32,)))
+        wanted = attention(q.double(), b.double(), v.double())
+        torch.testing.assert_close(attention(q, b, v).double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_the_default_dtype_does_not_matter():
+    q, b, v = torch.randn(3, 1, 2, 9, 4).unbind()
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert soft_norm_attention(q, b, v).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def inputs(shape, spread=1.0):
     batch, heads, n, m, d = shape
     return (
