@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmsoft.ops.numerics import at_least_float32, is_recording
+from mmsoft.ops.numerics import at_least_float32, is_exporting, is_recording
 
 HW = tuple[int, int]  # rows and columns of a map
 
@@ -79,7 +79,7 @@ def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear'
     The ``extra`` tokens in front keep theirs. ``mode`` is ``'bilinear'``, as SOFT publishes, or ``'bicubic'``, with
     ``align_corners=False``. Computed in float32 at least, in the dtype of ``pos_embed``.
     """
-    if not is_recording() and tuple(grid) == tuple(hw):
+    if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
     rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))

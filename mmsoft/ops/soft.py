@@ -42,7 +42,7 @@ def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: in
 
 def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, gain: Union[float, Tensor] = 1) -> Tensor:
     """SOFT, or SOFT-Norm with ``norm``, times a gain, such as each head's (B, h, 1, 1)."""
-    if tokens.size(2) < 4 and q.dtype == torch.float32 and q.device.type in ('cpu', 'cuda') and not is_recording():
+    if not is_recording() and tokens.size(2) < 4 and q.dtype == torch.float32 and q.device.type in ('cpu', 'cuda'):
         # Row sums of two tokens are equal; at αλ² = 2 the iteration makes a million of one rounding error.
         return attend(q.double(), tokens.double(), v.double(), norm, iterations, gain).float()
     matrix = gaussian_kernel(tokens, ridge=0 if norm else RIDGE)
