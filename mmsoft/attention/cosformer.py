@@ -6,10 +6,11 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from mmsoft.layers.maps import HW
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 
-from .base import HW, MultiheadAttention, Site
+from .base import MultiheadAttention, Site
 
 
 @MODELS.register_module()

@@ -5,12 +5,13 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
+from mmsoft.layers.maps import HW
 from mmsoft.ops import gaussian_kernel, gaussian_product
 from mmsoft.ops.numerics import at_least_float32
 from mmsoft.registry import MODELS
 from mmsoft.utils import check_choice
 
-from .base import HW, Attention, Site
+from .base import Attention, Site
 
 
 @MODELS.register_module()

@@ -130,7 +130,8 @@ class BaseBackbone(BaseModule):
 
     def init_weights(self) -> None:
         """Initialises every layer, then loads the pretrained checkpoint over it if ``init_cfg`` names one."""
-        (others, pretrained), is_done = split_pretrained(self.init_cfg), self.is_init  # then mmengine changes nothing
+        others, pretrained = split_pretrained(self.init_cfg)
+        is_done = self.is_init  # a second call changes nothing in mmengine
         self.init_cfg = others or self.default_init_cfg()
         super().init_weights()
         self.init_cfg = [*others, *pretrained] or None
@@ -192,8 +193,8 @@ class BaseBackbone(BaseModule):
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
         for name, own in self.named_parameters():
-            if name.split('.')[-1] == 'pos_embed' and prefix + name in state_dict:  # may be of another image size
-                state_dict[prefix + name], grids = fit_position(state_dict[prefix + name], own, self.published)
+            if prefix + name in state_dict:  # may be a position embedding of another image size
+                state_dict[prefix + name], grids = fit_position(name, state_dict[prefix + name], own, self.published)
                 if grids:
                     print_log(f'{prefix}{name} is resized: {grids}.', 'current')
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -71,7 +71,8 @@ class SimACvT(BaseBackbone):
         norm_cfg: dict = dict(type='BN'),
         **kwargs,
     ) -> None:
-        attentions, sizes = attention if isinstance(attention, (list, tuple)) else [attention] * 3, self.read_arch(arch)
+        sizes = self.read_arch(arch)
+        attentions = attention if isinstance(attention, (list, tuple)) else [attention] * 3
         if {*map(len, sizes.values()), len(attentions)} != {3}:
             raise OptionError(f'arch needs a number for each of three stages in {", ".join(sizes)}; attention, too')
         super().__init__(arch, out_indices, **kwargs)

@@ -149,9 +149,8 @@ def fit(
         raise CheckpointError(f'{filename} {has}; give it the depth of the file, arch=dict(...).')
     fitting, resized = OrderedDict((name, state_dict[name]) for name in own if name in state_dict), []
     for name, tensor in fitting.items():
-        if tensor.shape != own[name].shape and name.split('.')[-1] == 'pos_embed':
-            fitting[name], grids = fit_position(tensor, own[name], family.name)
-            resized += [f'{name} {grids}'] if grids else []
+        fitting[name], grids = fit_position(name, tensor, own[name], family.name)
+        resized += [f'{name} {grids}'] if grids else []
         if not _fits(fitting[name], own[name]):
             theirs, ours = (f'of shape {tuple(t.shape)} in {t.dtype}' for t in (tensor, own[name]))
             what = 'build the backbone with the arguments that the file was made with'
@@ -177,9 +176,10 @@ def _fits(theirs: Tensor, ours: Tensor, any_grid: bool = False) -> bool:
     return theirs.is_floating_point() == ours.is_floating_point() and theirs_shape == ours_shape
 
 
-def fit_position(theirs: Tensor, ours: Tensor, family: str) -> tuple[Tensor, str]:
+def fit_position(name: str, theirs: Tensor, ours: Tensor, family: str) -> tuple[Tensor, str]:
     """Resizes a position embedding (1, extra + side², C) as a family does; '' if it fits or is not of this kind."""
-    if theirs.dim() != 3 or theirs.shape[::2] != ours.shape[::2] or theirs.shape == ours.shape:
+    is_kind = name.split('.')[-1] == 'pos_embed' and theirs.dim() == 3 and theirs.shape[::2] == ours.shape[::2]
+    if not is_kind or theirs.shape == ours.shape:
         return theirs, ''
     side, own_side = isqrt(theirs.size(1)), isqrt(ours.size(1))
     extra, own_extra = theirs.size(1) - side**2, ours.size(1) - own_side**2
