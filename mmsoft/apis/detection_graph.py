@@ -1,8 +1,8 @@
 """A detector as one graph of tensors: boxes are decoded and suppressed by operators that runtimes know.
 
 The heads' own methods compute scores and offsets; choosing candidates is written here. mmdet drops boxes below a
-threshold, which makes lengths depend on values. A graph gives them a negative score instead, and drops them at once
-before non-maximum suppression, the only operator whose output has any length.
+threshold, which makes lengths depend on values. A graph gives them a score of -1 instead, and drops them at once before
+non-maximum suppression, the only operator whose output has any length.
 """
 
 from collections.abc import Sequence
@@ -54,10 +54,11 @@ class Detections(nn.Module):
         limit = image_size.to(images.dtype).flip(0).repeat(2)
         maps = self.model.extract_feat(images)
         found = find(self.dense, maps, limit)
-        if self.roi is None:
-            return found
-        found = refine(self.roi, maps, found, limit)
-        return (*found, find_masks(self.roi, maps, found)) if self.roi.with_mask else found
+        if self.roi is not None:
+            found = refine(self.roi, maps, found, limit)
+        masks = [find_masks(self.roi, maps, found)] if 'masks' in self.outputs else []
+        boxes, scores, labels = found
+        return (boxes, scores.clamp(min=0), labels, *masks)
 
 
 def _is_known(roi: Optional[nn.Module]) -> bool:
@@ -81,18 +82,21 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
     for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
         logit = logit[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
-        score = logit.sigmoid() if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
+        sigmoid = (1 + (-logit).exp()).reciprocal()  # ONNX Runtime's own is 0 below -16.85, without an order
+        score = sigmoid if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
         offset = offset[0].permute(1, 2, 0)
         if isinstance(head, models.GFLHead):  # a distribution of distances in strides, from the anchors' centres
             offset = head.integral(offset) * head.prior_generator.strides[level][0]
             prior = head.anchor_center(prior)
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
-        best = best.masked_fill(best <= cfg.get('score_thr', 0), -1.0)
+        dropped = best <= (-1 if rpn else cfg.get('score_thr', 0))
         place = place.clamp(max=score.numel() - 1)
         label = torch.full_like(place, level) if rpn else place % score.size(1)
         place = place // score.size(1)
         boxes.append(head.bbox_coder.decode(prior[place], offset.reshape(-1, head.bbox_coder.encode_size)[place]))
-        scores.append(best * factors[0][level][0].flatten().sigmoid()[place] if factors else best)
+        if factors:  # after the threshold, as in mmdet
+            best = best * factors[0][level][0].flatten().sigmoid()[place]
+        scores.append(best.masked_fill(dropped, -1.0))
         labels.append(label)
     return suppress(torch.cat(boxes), torch.cat(scores), torch.cat(labels), limit, cfg)
 
@@ -108,7 +112,8 @@ def refine(roi: models.StandardRoIHead, maps: Sequence[Tensor], proposals: Found
         if i < len(stages) - 1:  # mmdet would clip them to a constant, but only the graph knows an image's size
             boxes = head.regress_by_class(boxes, logits[:, :-1].argmax(1), offsets, dict(img_shape=None))
             boxes = torch.minimum(boxes.clamp(min=0), limit)
-    scores = (sum_of_logits / len(stages)).softmax(-1)[:, :-1] * (objectness > 0)[:, None]
+    scores = (sum_of_logits / len(stages)).softmax(-1)[:, :-1]
+    scores = scores.masked_fill((scores <= roi.test_cfg.score_thr) | (objectness < 0)[:, None], -1.0)
     boxes = head.bbox_coder.decode(boxes, offsets).reshape(scores.size(0), -1, 4).expand(-1, scores.size(1), -1)
     labels = torch.arange(scores.size(1), device=boxes.device).expand_as(scores)
     return suppress(boxes.flatten(0, 1), scores.flatten(), labels.flatten(), limit, roi.test_cfg)
@@ -138,13 +143,14 @@ def pool(extractor: models.SingleRoIExtractor, maps: Sequence[Tensor], boxes: Te
 def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:
     """Non-maximum suppression among boxes (n, 4) of one label (n, ), clipped to the limit W, H, W, H.
 
-    Boxes that do not count have scores (n, ) of 0 or less. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
-    ``score_thr`` and ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros.
+    Boxes that do not count have scores (n, ) of -1. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
+    ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with boxes of zeros of score -1.
     """
     boxes, count = torch.minimum(boxes.clamp(min=0), limit), cfg.max_per_img
-    inside = (scores > cfg.get('score_thr', 0)) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
-    # A box of zeros in front, which is never suppressed, stands for missing ones.
-    boxes, scores, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, scores, labels))
+    inside = (scores >= 0) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
+    # A box of zeros in front stands for missing ones.
+    boxes, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, labels))
+    scores = F.pad(scores[inside], (1, 0), value=-1.0)
     apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
     kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, count))[:count]
     return boxes[kept], scores[kept], labels[kept]
