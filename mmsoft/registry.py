@@ -3,14 +3,12 @@
 from mmengine import registry as mmengine
 from mmengine.registry import Registry
 
-_NETWORKS = ['mmsoft.attention', 'mmsoft.backbones', 'mmsoft.necks']
-
 
 def _child(parent: Registry, *locations: str) -> Registry:
     return Registry(parent.name, parent=parent, scope='mmsoft', locations=list(locations))
 
 
-MODELS = _child(mmengine.MODELS, *_NETWORKS)
+MODELS = _child(mmengine.MODELS, 'mmsoft.attention', 'mmsoft.backbones', 'mmsoft.necks')
 HOOKS = _child(mmengine.HOOKS, 'mmsoft.engine')
 LOOPS = _child(mmengine.LOOPS, 'mmsoft.engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(mmengine.OPTIM_WRAPPER_CONSTRUCTORS, 'mmsoft.engine')

@@ -10,9 +10,11 @@ def main() -> None:
     demo_data = 'test on the synthetic shapes data set in data/shapes, as trained'
     parser = run_parser(__doc__, demo_data, checkpoint=True)
     add = parser.add_argument
-    add('--out', help='save predictions: to a .pkl file, or label maps of semantic segmentation to a folder')
+    maps = 'label maps of semantic segmentation to a new folder (numbers are one higher with reduce_zero_label)'
+    add('--out', help=f'save predictions: to a .pkl file, or {maps}')
     add('--show', action='store_true', help='show predictions in a window')
-    add('--show-dir', help='save images of predictions to this folder; for detection it lies in WORK_DIR/TIMESTAMP')
+    where = 'for detection a relative one lies in WORK_DIR/TIMESTAMP'
+    add('--show-dir', help=f'save images of predictions to this new folder; {where}')
     add('--wait-time', type=float, default=2, help='seconds for which the window shows an image')
     add(
         '--tta',

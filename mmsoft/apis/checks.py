@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from mmengine.config import Config
+from mmengine.logging import print_log
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -33,10 +34,15 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
             if own and not (is_coco and panoptic) and file.resolve() not in map(Path.resolve, own):
                 reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
                 raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
-            is_scored = is_coco and file.is_file()
-            for number, one in enumerate(json.loads(file.read_text()).get('annotations', ()) if is_scored else ()):
+            annotations = json.loads(file.read_text()).get('annotations', ()) if is_coco and file.is_file() else ()
+            for number, one in enumerate(annotations):
                 if not {'area', 'iscrowd'} <= set(one):
                     raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
+                shapes = one.get('segmentation') if 'segm' in part.get('metric', ()) else None
+                if isinstance(shapes, list) and min(map(len, shapes), default=6) < 6:
+                    raise UsageError(f'annotations[{number}] of {file} has a polygon of less than 3 points: remove it.')
+                if one.get('id') == 0:  # pycocotools' mark of detections that found nothing
+                    print_log(f'annotations[{number}] of {file} has the id 0, which scores never count: begin with 1.')
 
 
 def check_resumable(checkpoint: str) -> None:
@@ -64,7 +70,7 @@ def check_mixing(model: nn.Module) -> None:
 
 
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
-    """Raises UsageError if classes of a data set are not in its COCO file, or palette or heads have not one for each.
+    """Raises UsageError if classes are not a COCO file's in its order, or palette or heads have not one for each.
 
     Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
     number need not be ``exact``, they may have more classes.
@@ -79,10 +85,16 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     if isinstance(palette, (list, tuple)) and len(palette) < len(classes):
         raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
     named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
-    if len(getattr(dataset, 'cat_ids', classes)) != len(classes):
-        names = [one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']]
-        ours = f'the classes of the data set in the config are {named}: set metainfo.classes to names in the file'
-        raise UsageError(f'{dataset.ann_file} has the categories {", ".join(names)}, and {ours}.')
+    folders = [*getattr(dataset, 'folder_to_idx', ())]
+    if sorted(classes) == folders != [*classes]:
+        raise UsageError(f'{dataset.img_prefix} has folders in the order {folders}: set metainfo.classes to it.')
+    ids = getattr(dataset, 'cat_ids', None)
+    is_own = tuple(classes) != tuple(getattr(dataset, 'METAINFO', {}).get('classes') or ())
+    if ids is not None and (is_own or len(ids) != len(classes)):
+        names = {one['id']: one['name'] for one in json.loads(Path(dataset.ann_file).read_text())['categories']}
+        if [names[number] for number in ids] != list(classes):  # mmdet counts them in the file's order
+            ours = f'metainfo.classes has {named}: set it to names in the file, in its order'
+            raise UsageError(f'{dataset.ann_file} has the categories {", ".join(names.values())}, and {ours}.')
     wanted = len(metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
     for name, module in model.named_modules() if classes else ():
         is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES

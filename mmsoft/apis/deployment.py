@@ -41,8 +41,7 @@ def export(
         raise UsageError(f'--out {out} must end with .onnx.')
     if path.exists() and not force:
         raise UsageError(f'{out} exists; add --force to replace it, or choose another --out.')
-    missing = [name for name in ('onnx', 'onnxruntime') if not find_spec(name)]
-    if missing:
+    if missing := [name for name in ('onnx', 'onnxruntime') if not find_spec(name)]:
         raise UsageError(f'Exporting to ONNX needs more packages: pip install {" ".join(missing)}')
     height, width = size or (256, 320)
     if min(height, width) < 32:
@@ -156,9 +155,7 @@ def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
     session = onnxruntime.InferenceSession(contents, options, providers=['CPUExecutionProvider'])
     names = [one.name for one in session.get_inputs()]
-    return lambda *tensors: tuple(
-        map(torch.from_numpy, session.run(None, {name: tensor.numpy() for name, tensor in zip(names, tensors)}))
-    )
+    return lambda *inputs: tuple(map(torch.from_numpy, session.run(None, dict(zip(names, map(Tensor.numpy, inputs))))))
 
 
 def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:

@@ -54,10 +54,8 @@ class Detections(nn.Module):
         limit = image_size.to(images.dtype).flip(0).repeat(2)
         maps = self.model.extract_feat(images)
         found = find(self.dense, maps, limit)
-        if self.roi is not None:
-            found = refine(self.roi, maps, found, limit)
+        boxes, scores, labels = found = refine(self.roi, maps, found, limit) if self.roi else found
         masks = [find_masks(self.roi, maps, found)] if 'masks' in self.outputs else []
-        boxes, scores, labels = found
         return (boxes, scores.clamp(min=0), labels, *masks)
 
 
@@ -89,13 +87,12 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
             offset = head.integral(offset) * head.prior_generator.strides[level][0]
             prior = head.anchor_center(prior)
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
-        dropped = best <= (-1 if rpn else cfg.get('score_thr', 0))
+        dropped = best <= (-1 if rpn else cfg.get('score_thr', 0))  # whatever the centerness, as in mmdet
         place = place.clamp(max=score.numel() - 1)
         label = torch.full_like(place, level) if rpn else place % score.size(1)
         place = place // score.size(1)
         boxes.append(head.bbox_coder.decode(prior[place], offset.reshape(-1, head.bbox_coder.encode_size)[place]))
-        if factors:  # after the threshold, as in mmdet
-            best = best * factors[0][level][0].flatten().sigmoid()[place]
+        best = best * factors[0][level][0].flatten().sigmoid()[place] if factors else best
         scores.append(best.masked_fill(dropped, -1.0))
         labels.append(label)
     return suppress(torch.cat(boxes), torch.cat(scores), torch.cat(labels), limit, cfg)
@@ -144,7 +141,7 @@ def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: 
     """Non-maximum suppression among boxes (n, 4) of one label (n, ), clipped to the limit W, H, W, H.
 
     Boxes that do not count have scores (n, ) of -1. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
-    ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with boxes of zeros of score -1.
+    ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros and scores of -1.
     """
     boxes, count = torch.minimum(boxes.clamp(min=0), limit), cfg.max_per_img
     inside = (scores >= 0) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)

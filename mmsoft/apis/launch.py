@@ -15,7 +15,7 @@ from mmsoft.datasets.demo import on_shapes, retarget
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import LOADERS, Options, datasets, explained, load_config, type_name, without_pretrained
+from mmsoft.utils.config import LOADERS, Options, datasets, dicts, explained, load_config, type_name, without_pretrained
 from mmsoft.utils.files import check_new
 
 from .checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
@@ -39,8 +39,7 @@ def train(
     """
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
-        if from_scratch:
-            cfg = without_pretrained(cfg)
+        cfg = without_pretrained(cfg) if from_scratch else cfg
         if auto_scale_lr:
             if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
                 raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size, which {config} has not.')
@@ -109,6 +108,9 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
     if demo_data:
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
     cfg.merge_from_dict(options)
+    for part in dicts(cfg.get('model')):
+        if part.keys() == {'checkpoint'}:  # the option model.backbone.init_cfg.checkpoint, where there was no init_cfg
+            part['type'] = 'Pretrained'
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
@@ -130,10 +132,11 @@ def build(cfg: Config, *loops: str) -> Runner:
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
+            if loop is not runner.test_loop:  # of which annotations may be unknown
+                check_objects(loop.dataloader.dataset)
         elif loops == ('test',):
             raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
     if 'train' in loops:
-        check_objects(runner.train_loop.dataloader.dataset)
         check_mixing(runner.model)
         if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
@@ -148,6 +151,8 @@ def build(cfg: Config, *loops: str) -> Runner:
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
     """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
     hook = cfg.default_hooks.visualization
+    if show_dir and (cfg.default_scope != 'mmdet' or Path(show_dir).is_absolute()):  # otherwise below a new folder
+        check_new(show_dir, '--show-dir')
     if show:
         hook.update(show=True, wait_time=wait_time)
     if cfg.default_scope == 'mmdet':

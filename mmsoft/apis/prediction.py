@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
+import cv2
 import mmcv
 import numpy as np
 from mmengine.config import Config
@@ -78,11 +79,12 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
     for path in track(list(images), description='Images'):
         try:
             image = read_image(path)
-        except BrokenImage as error:
+            prepared = task.prepare(image)
+        except (BrokenImage, cv2.error) as error:  # if it would be resized to nothing
             print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
             broken.append(path)
         else:
-            yield path, image, task.prepare(image)
+            yield path, image, prepared
 
 
 def find_images(source: str) -> dict[Path, Path]:
@@ -131,7 +133,5 @@ def read_image(path: Path) -> np.ndarray:
 def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
     """Names of results by those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
     count = Counter([*names, *(name.with_suffix('') for name in names)])
-    return {
-        name: name.with_suffix(suffix) if count[name.with_suffix('')] == 1 else name.with_name(name.name + suffix)
-        for name in names
-    }
+    alone = {name for name in names if count[name.with_suffix('')] == 1}
+    return {name: name.with_suffix(suffix) if name in alone else name.with_name(name.name + suffix) for name in names}

@@ -56,9 +56,8 @@ class Detection(Task):
     library = 'mmdet.apis.DetInferencer'
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        self.inferencer.visualizer.add_datasample(
-            path.name, image, sample, draw_gt=False, pred_score_thr=self.score_thr, out_file=str(path)
-        )
+        options = dict(draw_gt=False, pred_score_thr=self.score_thr, out_file=str(path))
+        self.inferencer.visualizer.add_datasample(path.name, image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
         return json.dumps(self.inferencer.pred2dict(sample)).encode()
@@ -130,9 +129,8 @@ class Classification(Task):
         from mmpretrain.visualization import UniversalVisualizer
 
         self.inferencer.visualizer = self.inferencer.visualizer or UniversalVisualizer()
-        self.inferencer.visualizer.visualize_cls(
-            image, sample, classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path)
-        )
+        options = dict(classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path))
+        self.inferencer.visualizer.visualize_cls(image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
         (found,) = self.inferencer.postprocess([sample], [])

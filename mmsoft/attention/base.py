@@ -47,9 +47,7 @@ class Attention(BaseModule):
     def _load_from_state_dict(self, state_dict: dict, prefix: str, local_metadata: dict, *args) -> None:
         noted = local_metadata.get('version')
         if isinstance(noted, str) and noted != self.kind:
-            warnings.warn(
-                f'Weights trained with {noted} are loaded into {self.kind}: a start for training, no result yet.'
-            )
+            warnings.warn(f'Weights trained with {noted} are loaded into {self.kind}: a start for training alone.')
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:

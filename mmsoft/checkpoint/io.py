@@ -49,10 +49,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
     if not path.is_file():
-        raise CheckpointError(
-            f'{filename} is not a file: training leaves checkpoints in its work directory, docs/pretrained_weights.md '
-            'says where weights are published, and tools/train.py --from-scratch does without.'
-        )
+        places = 'training leaves checkpoints in its work directory, docs/pretrained_weights.md names published ones'
+        raise CheckpointError(f'{filename} is not a file: {places}, and tools/train.py --from-scratch does without.')
     device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
     torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
     try:
@@ -100,10 +98,8 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
             compressed = any(entry.compress_type for entry in archive.infolist())
             unsafe = compressed or torch.serialization._is_torchscript_zip(reader)
     if unsafe:
-        raise CheckpointError(
-            'holds a TorchScript program, is compressed or a tar archive, which could run code or '
-            'fill the memory when it is loaded, so it is not read; save the state dict of the model.'
-        )
+        what = 'a TorchScript program, is compressed or a tar archive, which could run code or fill the memory'
+        raise CheckpointError(f'holds {what} when it is loaded, so it is not read; save the state dict of the model.')
     options = dict(map_location=map_location, **(dict(mmap=True) if peek and is_zip else {}))
     if not hasattr(torch.serialization, 'safe_globals'):  # before torch 2.5
         return torch.load(str(path), pickle_module=_restricted_pickle(), **options)
@@ -185,10 +181,8 @@ def _explain(error: Exception) -> str:
     if isinstance(error, (MemoryError, PermissionError)):
         return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).'
     if refused and isinstance(error, pickle.UnpicklingError):
-        return (
-            f'holds a Python object ({refused[1]}) that could run code when it is loaded, so it is not read; save '
-            'the state dict of the model alone.'
-        )
+        what = f'a Python object ({refused[1]}) that could run code when it is loaded'
+        return f'holds {what}, so it is not read; save the state dict of the model alone.'
     return 'is empty, damaged or cut off, or not a checkpoint of torch or safetensors; get it again.'
 
 

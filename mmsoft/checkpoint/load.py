@@ -51,16 +51,11 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
     if not set(own) & set(loaded):
         _, loaded = to_mmsoft(loaded)
-    differing = [
-        name
-        for name, tensor in own.items()
-        if name not in loaded or not _fits(loaded[name], tensor, any_grid=name.split('.')[-1] == 'pos_embed')
-    ]
+    differing = [name for name, one in own.items() if name not in loaded or not _fits(loaded[name], one, name)]
     if differing and (whole or len(differing) == len(own)):
-        raise CheckpointError(
-            f'{filename} does not fit the config: {len(differing)} of the {len(own)} tensors of the model are missing '
-            f'there, or of another shape, {differing[0]} first; training leaves a config that fits in its work dir.'
-        )
+        what = f'{len(differing)} of the {len(own)} tensors of the model are missing there, or of another shape'
+        remedy = f'{differing[0]} first; training leaves a config that fits in its work dir'
+        raise CheckpointError(f'{filename} does not fit the config: {what}, {remedy}.')
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
@@ -171,7 +166,8 @@ def _depths(names: Iterable[str]) -> dict[int, int]:
     return dict(sorted(Counter(stage for stage, _ in blocks).items()))
 
 
-def _fits(theirs: Tensor, ours: Tensor, any_grid: bool = False) -> bool:
+def _fits(theirs: Tensor, ours: Tensor, name: str = '') -> bool:
+    any_grid = name.split('.')[-1] == 'pos_embed'
     theirs_shape, ours_shape = (t.shape[::2] if any_grid else t.shape for t in (theirs, ours))  # without n of (1, n, C)
     return theirs.is_floating_point() == ours.is_floating_point() and theirs_shape == ours_shape
 

@@ -92,10 +92,8 @@ def _shorten(cfg: Config, length: Optional[int]) -> None:
     iters, interval = (length * per_epoch, 1) if by_epoch else (length, max(1, length // 2))
     cfg.train_cfg.update({'max_epochs' if by_epoch else 'max_iters': length, 'val_interval': interval})
     warm_up = max(1, iters // 4)
-    cfg.param_scheduler = [
-        dict(type='LinearLR', start_factor=1e-3, by_epoch=False, end=warm_up),
-        dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max(iters, warm_up + 1)),
-    ]
+    decay = dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max(iters, warm_up + 1))
+    cfg.param_scheduler = [dict(type='LinearLR', start_factor=1e-3, by_epoch=False, end=warm_up), decay]
     for hook in cfg.get('custom_hooks', []):  # an average over many thousand iterations would be the random start
         if type_name(hook) == 'EMAHook':
             hook.momentum = max(hook.get('momentum', 0.0002), min(0.5, 10 / iters))

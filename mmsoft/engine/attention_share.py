@@ -49,8 +49,7 @@ class AttentionShareHook(Hook):
         closed = sorted({stage_of(name) for name in shares} - open_stages)
         if closed and runner.iter + 1 >= self.begin and not self._warned:
             self._warned = True
-            runner.logger.warning(
-                f'Attention contributes less than 1% in stage {", ".join(map(str, closed))} (from 0): the network does '
-                "without it. From scratch, SOFT-Norm learns to attend with SOFTAttention's initial_gamma=0.3; on "
-                "larger images than in pretraining, SimA keeps its scale with SimAAttention's reference_tokens."
-            )
+            where = f'in stage {", ".join(map(str, closed))} (from 0): the network does without it'
+            soft = "From scratch, SOFT-Norm learns to attend with SOFTAttention's initial_gamma=0.3"
+            sima = "on larger images than in pretraining, SimA keeps its scale with SimAAttention's reference_tokens"
+            runner.logger.warning(f'Attention contributes less than 1% {where}. {soft}; {sima}.')

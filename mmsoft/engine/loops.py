@@ -141,6 +141,12 @@ class Runner(MMRunner):
         with explained('param_scheduler', done='built'):
             return super().build_param_scheduler(scheduler)
 
+    def call_hook(self, fn_name: str, **kwargs) -> None:
+        """See mmengine's runner; in tests, BrokenSample if labels do not fit the model."""
+        if fn_name in ('before_val_iter', 'before_test_iter'):
+            check_labels(kwargs['data_batch'], self.model)
+        super().call_hook(fn_name, **kwargs)
+
     @staticmethod
     def build_dataloader(dataloader: Union[DataLoader, dict], seed: Optional[int] = None, **kwargs) -> DataLoader:
         """See mmengine's runner."""

@@ -84,7 +84,7 @@ class NamedSamples(Dataset):
 
 
 def check_labels(batch: Any, model: nn.Module) -> None:
-    """Raises BrokenSample if a label is none of the classes of mmseg's or mmpretrain's model, or a map has colours."""
+    """Raises BrokenSample if a label does not fit mmseg's or mmpretrain's model, or a label map its image."""
     samples = batch.get('data_samples') if isinstance(batch, dict) else None
     bare = getattr(model, 'module', model)
     for sample in [one for one in samples or () if isinstance(one, BaseDataElement)]:
@@ -95,12 +95,14 @@ def check_labels(batch: Any, model: nn.Module) -> None:
         if not isinstance(count, int) or left_out is None or not isinstance(labels, torch.Tensor):
             continue
         strange = labels[((labels < 0) | (labels >= count)) & (labels != left_out)]
-        has_colours = is_map and labels.size(0) != 1
+        name, has_colours = sample.get('img_path', 'An image'), is_map and labels.size(0) != 1
         if has_colours or len(strange):
             what = 'colours' if has_colours else f'the value {int(strange[0])}'
             kind, others = ('label map', f', and {left_out} is left out') if is_map else ('label', '')
-            name = sample.get('img_path', 'An image')
             raise BrokenSample(f'{name} has a {kind} with {what}: classes are 0 to {count - 1}{others}.')
+        sizes = [tuple(sample.get(key)[:2]) for key in ('ori_shape', 'img_shape', 'pad_shape') if key in sample]
+        if is_map and sizes and tuple(labels.shape[1:]) not in sizes:
+            raise BrokenSample(f'{name} has a label map of another size.')
 
 
 class NumberedBatches:

@@ -50,10 +50,8 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
             raise  # a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
-            raise UsageError(
-                f'{error.filename} is missing: put it there, or a link to it, or point elsewhere by data_root and '
-                'ann_file of data sets and evaluators, or try a config of mmsoft on synthetic data with --demo-data.'
-            ) from error
+            place = 'put it there, or a link to it, or change data_root and ann_file of data sets and evaluators'
+            raise UsageError(f'{error.filename} is missing: {place}; or try synthetic data by --demo-data.') from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
         if isinstance(error, KeyError) and str(error).strip("'") in COCO:
@@ -88,15 +86,12 @@ def datasets(cfg: Config, *loaders: str) -> Iterator[dict[str, Any]]:
             yield dataset
 
 
-def is_pretrained(init_cfg: Any) -> bool:
-    """Whether a part of a config loads weights: mmengine takes the initializer's name and its class."""
-    return isinstance(init_cfg, dict) and type_name(init_cfg) in ('Pretrained', 'PretrainedInit')
-
-
 def split_pretrained(init_cfg: Any) -> tuple[list, list]:
-    """Parts of an ``init_cfg`` that do not load weights, and those that do."""
-    several = [init_cfg] if isinstance(init_cfg, dict) else init_cfg or []
-    return [one for one in several if not is_pretrained(one)], [*filter(is_pretrained, several)]
+    """Parts of an ``init_cfg`` that do not load weights, and those that do, by the initializer's name or its class."""
+    found: tuple[list, list] = ([], [])
+    for one in [init_cfg] if isinstance(init_cfg, dict) else init_cfg or []:
+        found[type_name(one) in ('Pretrained', 'PretrainedInit')].append(one)
+    return found
 
 
 def without_pretrained(cfg: Config) -> Config:

@@ -182,7 +182,12 @@ def test_images_of_one_object_or_none():
     example = boxes, scores, labels
     run = deployment.reader(deployment.to_onnx(Suppress(), example, (), {}))
     missing = torch.full((3,), -1.0)
-    for found, want in ((scores, [2, 1]), (scores.where(labels == 2, missing), [2]), (scores * 0, [0, 2]), (missing, [])):
+    for found, want in (
+        (scores, [2, 1]),
+        (scores.where(labels == 2, missing), [2]),
+        (scores * 0, [0, 2]),
+        (missing, []),
+    ):
         for got, given, fill in zip(run(boxes, found, labels), (boxes, found, labels), (0, -1, 0)):
             assert torch.equal(got, torch.cat([given[want], given.new_full((3 - len(want), *given.shape[1:]), fill)]))
 

@@ -147,6 +147,25 @@ def test_classes_that_are_not_in_the_file(coco):
     assert 'x.json has the categories star, heart' in text and 'star, heart, tree' in text
 
 
+def test_classes_are_in_the_order_of_the_file(coco, monkeypatch):
+    """Otherwise all boxes get another name, and scores do not tell."""
+    check_classes(built(coco, ('star', 'heart')), NO_HEADS, True)
+    text = sentence(check_classes, built(coco, ('heart', 'star')), NO_HEADS, True)
+    assert 'has the categories star, heart, and metainfo.classes has heart, star' in text
+    assert built(coco, ('heart', 'star')).get_data_info(0)['instances'][0]['bbox_label'] == 0  # the star
+    monkeypatch.setattr(CocoDataset, 'METAINFO', dict(classes=('heart', 'star')))  # mmdet's own know their files
+    check_classes(built(coco, ('heart', 'star')), NO_HEADS, True)
+
+
+def test_classes_are_in_the_order_of_their_folders():
+    dataset = SimpleNamespace(img_prefix='data/train', folder_to_idx=dict(heart=0, star=1))
+    for classes in (('heart', 'star'), ('a heart', 'a star')):  # which may have names of their own
+        dataset.metainfo = dict(classes=classes)
+        check_classes(dataset, NO_HEADS, False)
+    dataset.metainfo = dict(classes=('star', 'heart'))
+    assert "data/train has folders in the order ['heart', 'star']" in sentence(check_classes, dataset, NO_HEADS, False)
+
+
 def test_a_word_for_a_tuple(coco):
     segmentation = SimpleNamespace(metainfo=dict(classes='star'))  # which knows of no file to compare with
     for dataset in (built(coco, ('star')), segmentation):
@@ -187,6 +206,20 @@ def test_what_scores_of_coco_need(coco, key):
     del content['annotations'][1][key]
     file.write_text(json.dumps(content))
     assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
+
+
+def test_annotations_that_scores_do_not_count(coco, capsys):
+    """pycocotools writes the id of what a detection found, or 0."""
+    file = Path(coco['data_root'], 'x.json')
+    content = json.loads(file.read_text())
+    content['annotations'][0].update(id=0, segmentation=[[1, 1, 9, 9]])
+    file.write_text(json.dumps(content))
+    metric = dict(type='CocoMetric', ann_file=str(file), metric='bbox')
+    check_evaluators(Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco))), 'val')
+    assert 'annotations[0]' in (said := capsys.readouterr().out) and 'has the id 0' in said
+    metric.update(metric=['bbox', 'segm'])  # whose scores end with a TypeError
+    cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
+    assert 'annotations[0] of' in (text := sentence(check_evaluators, cfg, 'val')) and 'less than 3 points' in text
 
 
 def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
@@ -316,6 +349,26 @@ def test_a_closed_pipe_is_no_error_of_a_config():
 
     with pytest.raises(BrokenPipeError):
         command_line(run)
+
+
+@pytest.mark.parametrize('scope, there', [('mmdet', 'absolute'), ('mmseg', 'relative'), ('mmpretrain', 'relative')])
+def test_drawings_replace_nothing(scope, there, tmp_path, monkeypatch):
+    """They have the names of images."""
+    monkeypatch.chdir(tmp_path)
+    Path('images').mkdir()
+    cfg = Config(dict(default_scope=scope, default_hooks=dict(visualization={}), visualizer={}))
+    folder = str(tmp_path / 'images') if there == 'absolute' else 'images'
+    launch.draw_predictions(cfg, False, folder, 2)
+    Path('images/0.jpg').touch()
+    assert 'images is not empty' in sentence(launch.draw_predictions, cfg, False, folder, 2)
+    if scope == 'mmdet':  # which puts a relative one below a new folder
+        launch.draw_predictions(cfg, False, 'images', 2)
+
+
+def test_an_initial_checkpoint_needs_no_init_cfg(tmp_path):
+    options = {'model.backbone.init_cfg.checkpoint': str(tmp_path / 'absent.pth'), 'work_dir': str(tmp_path)}
+    with pytest.raises(UsageError, match='absent.pth is not a file'):
+        launch.train(f'{ROOT}/configs/retinanet_soft_nano_shapes.py', demo_data=True, cfg_options=options)
 
 
 def test_errors_of_a_config_are_sentences(tmp_path):

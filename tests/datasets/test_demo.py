@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 from mmsoft.datasets.demo import on_shapes, retarget, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import datasets, dicts, is_pretrained, load_config
+from mmsoft.utils.config import datasets, dicts, load_config, split_pretrained
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [
@@ -84,7 +84,9 @@ def test_our_configs_run_on_the_shapes(pair, root):
 
     counts = [part['num_classes'] for part in dicts(cfg.model) if 'num_classes' in part]
     assert set(counts) <= {count} and len(counts) == len([1 for part in dicts(original.model) if 'num_classes' in part])
-    assert not [part for part in dicts(cfg.model) if is_pretrained(part) or part.get('pretrained')]
+    assert not [
+        part for part in dicts(cfg.model) if split_pretrained(part.get('init_cfg'))[1] or part.get('pretrained')
+    ]
     assert not any(part.get('norm_eval') or part.get('frozen_stages', -1) >= 0 for part in dicts(cfg.model))
     assert all(part['ann_file'].startswith(root) for part in dicts(cfg.val_evaluator) if 'ann_file' in part)
     assert cfg.load_from is None

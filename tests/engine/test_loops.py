@@ -269,6 +269,9 @@ def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
     assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number',)
 
 
+META = dict(img_path='a.jpg', img_shape=(2, 2), ori_shape=(4, 4))
+
+
 @MODELS.register_module()
 class ToySegmenter(toy.ToyModel):
     """Three classes, and 254 is left out."""
@@ -290,7 +293,7 @@ class LabelMaps(toy.ToyData):
         self.labels = labels
 
     def __getitem__(self, index):
-        sample = SegDataSample(gt_sem_seg=PixelData(data=torch.tensor(self.labels)), metainfo=dict(img_path='a.jpg'))
+        sample = SegDataSample(gt_sem_seg=PixelData(data=torch.tensor(self.labels)), metainfo=META)
         return dict(inputs=torch.rand(1), data_samples=sample)
 
 
@@ -298,9 +301,10 @@ class LabelMaps(toy.ToyData):
     'labels, says',
     [
         ([[[0, 1], [2, 254]]], ''),
-        ([[[0, 1], [2, 3]]], 'the value 3: classes are 0 to 2, and 254 is left out'),
-        ([[[0, 100], [200, 1]]], 'the value 100'),
-        ([[[0, 1], [1, 2]], [[0, 1], [1, 2]], [[0, 1], [1, 2]]], 'colours'),
+        ([[[0, 1], [2, 3]]], 'with the value 3: classes are 0 to 2, and 254 is left out'),
+        ([[[0, 100], [200, 1]]], 'with the value 100'),
+        ([[[0, 1], [1, 2]], [[0, 1], [1, 2]], [[0, 1], [1, 2]]], 'with colours'),
+        ([[[0, 1, 1], [2, 2, 0]]], 'of another size'),
     ],
     ids=str,
 )
@@ -313,8 +317,12 @@ def test_label_maps_have_the_classes_of_the_model(tmp_path, labels, says, train_
         **toy.config(tmp_path, model=dict(type='ToySegmenter'), train_dataloader=data, train_cfg=train_cfg)
     )
     if says:
-        with pytest.raises(UsageError, match=f'^a.jpg has a label map with {says}'):
+        with pytest.raises(UsageError, match=f'^a.jpg has a label map {says}'):
             runner.train()
+        batch = dict(data_samples=[runner.train_dataloader.dataset[0]['data_samples']])
+        for hook in ('before_val_iter', 'before_test_iter'):  # or else scores are of other labels
+            with pytest.raises(UsageError, match=f'^a.jpg has a label map {says}'):
+                runner.call_hook(hook, batch_idx=0, data_batch=batch)
     else:
         runner.train()
 
@@ -342,6 +350,19 @@ def test_label_maps_that_no_head_is_for(head):
     vars(model.decode_head).update(head)
     for maps in (PixelData(sem_seg=torch.full((1, 2, 2), 9)), PixelData(data=torch.full((1, 2, 2), 255))):
         check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps)]), model)
+
+
+def test_label_maps_are_as_large_as_their_images():
+    """In the file of a test, in the pipeline of a training, or in a batch; nothing is said where sizes are unknown."""
+    model = torch.nn.Module()
+    model.decode_head = torch.nn.Module()
+    model.decode_head.num_classes, model.decode_head.ignore_index = 3, 255
+    maps = PixelData(data=torch.zeros(1, 4, 6, dtype=torch.long))
+    for meta in ({}, dict(ori_shape=(4, 6), img_shape=(8, 8)), dict(ori_shape=(9, 9), pad_shape=(4, 6))):
+        check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps, metainfo=meta)]), model)
+    turned = SegDataSample(gt_sem_seg=maps, metainfo=dict(ori_shape=(6, 4), img_shape=(12, 8), pad_shape=(12, 8)))
+    with pytest.raises(UsageError, match='An image has a label map of another size'):
+        check_labels(dict(data_samples=[turned]), model)
 
 
 def test_other_errors_of_a_loss_stay(tmp_path):
