@@ -144,7 +144,7 @@ SCHEDULES = dict(
     use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3],
     training=[1e-4, 6e-5],
     logging=[1e-4] * 3,
-    own_data=[6e-5],
+    own_data=[6e-5, 1e-4],
     reliability=[1e-4],
     pretrained_weights=[1e-4],
 )

@@ -76,7 +76,9 @@ def test_the_template_leaves_nothing_of_the_base_data(tmp_path, classes):
     with_slash = Config.fromfile(edited(tmp_path, classes, root=f"'{tmp_path}/animals/'"))
     check_evaluators(with_slash, 'val', 'test')
     assert [one['num_classes'] for one in dicts(cfg.model) if 'num_classes' in one] == [len(classes)]
-    assert cfg.model.test_cfg.max_per_img == 7
+    assert cfg.model.test_cfg.max_per_img == cfg.tta_model.tta_cfg.max_per_img == 7
+    views = [tuple(step.scale) for step in cfg.tta_pipeline[1].transforms[0]]
+    assert views == [(48, 32), (96, 64), (144, 96)]
     text = path.read_text()
     assert (
         '1333' not in text[text.index('# The rest') :]
@@ -151,6 +153,44 @@ def test_the_segmenter_of_the_page_trains(tmp_path, zero_is_unlabelled):
     train(str(tmp_path / 'fields.py'), str(tmp_path / 'work'), cfg_options=options, from_scratch=True)
     log = [json.loads(line) for line in next((tmp_path / 'work').rglob('scalars.json')).read_text().splitlines()]
     assert np.isfinite([line['loss'] for line in log if 'loss' in line]).all() and 'mIoU' in log[-1]
+
+
+def test_the_classifier_of_the_page_learns(tmp_path):
+    forget_runs()
+    for split in ('train', 'val'):
+        for label, name in enumerate(('bee', 'wasp')):
+            (tmp_path / f'insects/{split}/{name}').mkdir(parents=True)
+            for number in range(8):
+                image = np.full((40, 40, 3), (60 + number) * (1 + 2 * label), np.uint8)
+                cv2.imwrite(str(tmp_path / f'insects/{split}/{name}/{number}.png'), image)
+    text = re.search(r'^## Classification.*?```python\n(.*?)```', (ROOT / 'docs/own_data.md').read_text(), re.S | re.M)[
+        1
+    ]
+    for old, new in (
+        ("'data/insects", f"'{tmp_path}/insects"),
+        ("'configs/", f"'{ROOT}/configs/"),
+        ('epochs = 2, 30', 'epochs = 2, 6'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / 'insects.py').write_text(text)
+    crop = dict(type='RandomResizedCrop', scale=32)
+    options = {
+        'model.backbone.arch': dict(_delete_=True, embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4),
+        'model.head.in_channels': 32,
+        'model.train_cfg': None,
+        'train_dataloader.batch_size': 4,
+        'train_dataloader.dataset.pipeline': [dict(type='LoadImageFromFile'), crop, dict(type='PackInputs')],
+        'val_dataloader.dataset.pipeline.1.scale': 36,
+        'val_dataloader.dataset.pipeline.2.crop_size': 32,
+        **{f'{split}_dataloader.num_workers': 0 for split in ('train', 'val')},
+        **{f'{split}_dataloader.persistent_workers': False for split in ('train', 'val')},
+        'optim_wrapper.optimizer.lr': 1e-3,
+    }
+    train(str(tmp_path / 'insects.py'), str(tmp_path / 'work'), cfg_options=options, from_scratch=True)
+    log = [json.loads(line) for line in next((tmp_path / 'work').rglob('scalars.json')).read_text().splitlines()]
+    assert [line['accuracy/top1'] for line in log if 'accuracy/top1' in line][-1] == 100
+    assert list((tmp_path / 'work').glob('best_accuracy_top1_*.pth'))
 
 
 @pytest.mark.parametrize('kind', CONFIGS)

@@ -1,6 +1,6 @@
 """RetinaNet on your own data set: copy this file beside itself, change the first part. See docs/own_data.md.
 
-A copy in another folder needs another path in _base_.
+A copy in another folder needs another path in _base_. Change its names here: --cfg-options has no effect on them.
 
 tools/train.py configs/templates/NAME.py
 """
@@ -8,7 +8,7 @@ tools/train.py configs/templates/NAME.py
 _base_ = '../retinanet_soft_tiny_1x.py'
 # What you must change.
 root = 'data/pets'
-classes = ('cat', 'dog')  # names in the file's "categories"; of a single class ('cat',), with the comma
+classes = ('cat', 'dog')  # names in the file's "categories", in its order; of a single class ('cat',), with the comma
 palette = [(220, 20, 60), (0, 90, 230)]  # a colour of each class
 train_annotations, train_images = 'train.json', 'images/'
 val_annotations, val_images = 'val.json', 'images/'
@@ -44,6 +44,12 @@ test_pipeline = [
     load_annotations,
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
+views = [dict(type='Resize', scale=(scale[0] * zoom // 2, scale[1] * zoom // 2), keep_ratio=True) for zoom in (1, 2, 3)]
+tta_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='TestTimeAug', transforms=[views, *_base_.tta_pipeline[1].transforms[1:]]),
+]
+tta_model = dict(tta_cfg=dict(max_per_img=max_per_img))
 own = dict(data_root=root, metainfo=dict(classes=classes, palette=palette))
 train_data = dict(ann_file=train_annotations, data_prefix=dict(img=train_images), pipeline=train_pipeline)
 val_data = dict(ann_file=val_annotations, data_prefix=dict(img=val_images), pipeline=test_pipeline)

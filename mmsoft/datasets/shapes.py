@@ -22,7 +22,7 @@ from .shapes_scene import OUTLINES, SKIES, TEXTURES, Scene, draw_portrait, draw_
 CLASSES, STUFF = tuple(OUTLINES), tuple(TEXTURES)
 PALETTE = [(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)]
 STUFF_PALETTE = [(196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)]
-# Of the COCO and ImageFolder forms, and of the ADE20K form, whose label 0, clutter, reduce_zero_label=True leaves out.
+# Of the COCO form, and of the ADE20K form, whose label 0, clutter, reduce_zero_label=True leaves out.
 METAINFO = dict(classes=CLASSES, palette=PALETTE)
 SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETTE)
 SKY_METAINFO = dict(
@@ -150,11 +150,11 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     """The config of a split, ``'train'`` or ``'val'``, in the form that an OpenMMLab library reads."""
-    files: dict[str, Any] = dict(type='CustomDataset', data_prefix=PORTRAITS[split])
+    files: dict[str, Any] = dict(data_prefix=PORTRAITS[split], metainfo=dict(classes=sorted(CLASSES)))  # folders' order
     if scope == 'mmdet':
-        files = dict(type='CocoDataset', ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split]))
-        files['filter_cfg'] = dict(filter_empty_gt=True)
+        files = dict(type='CocoDataset', ann_file=INSTANCES[split], metainfo=METAINFO)
+        files.update(data_prefix=dict(img=IMAGES[split]), filter_cfg=dict(filter_empty_gt=True))
     elif scope == 'mmseg':
         prefix = dict(img_path=IMAGES[split], seg_map_path=LABELS[split])
-        files = dict(type='BaseSegDataset', reduce_zero_label=True, data_prefix=prefix)
-    return dict(files, data_root=root, metainfo=SEMANTIC_METAINFO if scope == 'mmseg' else METAINFO)
+        files = dict(type='BaseSegDataset', reduce_zero_label=True, data_prefix=prefix, metainfo=SEMANTIC_METAINFO)
+    return dict(dict(type='CustomDataset', data_root=root), **files)

@@ -163,15 +163,10 @@ class TestHostLoaders:
         init_default_scope('mmpretrain')
         from mmpretrain.registry import DATASETS
 
-        dataset = DATASETS.build(
-            dict(
-                type='CustomDataset',
-                data_root=str(root),
-                data_prefix=shapes.PORTRAITS[split],
-                metainfo=METAINFO,
-                pipeline=[dict(type='LoadImageFromFile')],
-            )
-        )
+        cfg = shapes.shapes_dataset('mmpretrain', str(root), split)
+        dataset = DATASETS.build(dict(cfg, pipeline=[dict(type='LoadImageFromFile')]))
+        for info in map(dataset.get_data_info, range(count)):
+            assert Path(info['img_path']).parent.name == dataset.metainfo['classes'][info['gt_label']]
         assert np.bincount(dataset.get_gt_labels()).tolist() == [count // len(CLASSES)] * len(CLASSES)
         assert dataset[0]['img'].shape == (Parameters().portrait_size,) * 2 + (3,)
 

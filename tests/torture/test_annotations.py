@@ -38,7 +38,7 @@ model = dict(
     head=dict(in_channels=16, num_classes=6, topk=1), train_cfg=None)
 train_cfg = dict(max_epochs=1)
 param_scheduler = []
-files = dict(type='CustomDataset', _delete_=True, data_root='ROOT', metainfo=dict(classes=CLASSES), pipeline=[
+files = dict(type='CustomDataset', _delete_=True, data_root='ROOT', metainfo=dict(classes=sorted(CLASSES)), pipeline=[
     dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32)), dict(type='PackInputs')])
 here = dict(batch_size=2, num_workers=0, persistent_workers=False)
 train_dataloader = dict(here, dataset=dict(files, data_prefix='imagenet/train'))

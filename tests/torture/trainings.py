@@ -43,8 +43,8 @@ CLASSIFIER = (
     ARCH
     + f"""
 _base_ = '{ROOT}/configs/_base_/soft_in1k.py'
-from mmsoft.datasets.shapes import METAINFO as metainfo
-portraits = dict(type='CustomDataset', data_root='data/shapes', metainfo=metainfo)
+from mmsoft.datasets.shapes import CLASSES
+portraits = dict(type='CustomDataset', data_root='data/shapes', metainfo=dict(classes=sorted(CLASSES)))
 train = dict(_delete_=True, data_prefix='imagenet/train', pipeline=[
     _base_.train_pipeline[0], dict(type='RandomResizedCrop', scale=32), *_base_.train_pipeline[2:]], **portraits)
 val = dict(_delete_=True, data_prefix='imagenet/val', pipeline=[
