@@ -103,7 +103,6 @@ GOOD = {
     'WEBP': lambda rng: photo(rng, 'WEBP'),
     'BMP': lambda rng: photo(rng, 'BMP'),
     'PPM': lambda rng: photo(rng, 'PPM'),
-    'floats': lambda rng: photo(rng, 'TIFF', 'F'),
     'trailing bytes': lambda rng: photo(rng) + rng.bytes(500),
 }
 BAD = {
@@ -114,6 +113,7 @@ BAD = {
     'random bytes': lambda rng: rng.bytes(999),
     'PostScript': lambda rng: POSTSCRIPT,
     'header alone': lambda rng: photo(rng)[:33],
+    'floats': lambda rng: photo(rng, 'TIFF', 'F'),  # whose range nothing tells
 }
 EITHER = {'flipped bits': flipped}
 NAMES = [
