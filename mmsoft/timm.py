@@ -173,9 +173,8 @@ def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
         for part in dicts(kwargs):  # mmengine would import what any dotted name says, and a Hub's config is untrusted
             if isinstance(part.get('type'), str) and not re.fullmatch(r'(mm[a-z]+\.)?\w+', part['type']):
                 raise OptionError(f'type {part["type"]!r} is no registered name; give the class itself.')
-        file = (kwargs.get('pretrained_cfg_overlay') or {}).get('file')
-        if file:  # timm's own reader refuses what trainers save beside weights
-            weights, _ = select_state_dict(read_checkpoint(file), file)
+        if file := (kwargs.get('pretrained_cfg_overlay') or {}).get('file'):
+            weights, _ = select_state_dict(read_checkpoint(file), file)  # timm's reader refuses what trainers save
             kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
             kwargs['pretrained_filter_fn'] = lambda *_: weights  # what timm passes on is a copy without _metadata
         depth = backbone.num_units(kwargs['arch'])

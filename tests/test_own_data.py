@@ -12,7 +12,7 @@ import torch
 from mmengine.config import Config, DictAction
 from trainings import CONFIGS, forget_runs, project
 
-from mmsoft.apis import train
+from mmsoft.apis import launch, train
 from mmsoft.apis.checks import check_evaluators
 from mmsoft.utils.config import datasets, dicts
 
@@ -108,11 +108,24 @@ def test_the_template_trains_and_starts_from_a_detector(tmp_path):
     log = next((tmp_path / 'work').rglob('scalars.json')).read_text().splitlines()
     assert np.isfinite([json.loads(line)['loss'] for line in log if '"loss"' in line]).all()
     (checkpoint,) = (tmp_path / 'work').glob('epoch_1.pth')
+    more = {'model.test_cfg.score_thr': 0.0, 'test_dataloader.num_workers': 0}
+    more['test_dataloader.persistent_workers'] = False
+    path, folder = str(edited(tmp_path, classes)), str(tmp_path / 'tta')
+    scores = launch.test(path, str(checkpoint), folder, tta=True, cfg_options={**options, **more})
+    assert 0 <= scores['coco/bbox_mAP'] <= 1
 
     warm = edited(tmp_path, classes, warm_start=repr(str(checkpoint)), **{'batch_size, learning_rate': '2, 0.0'})
     train(str(warm), str(tmp_path / 'warm'), cfg_options=options)  # without ImageNet weights
     before, after = weights(checkpoint), weights(tmp_path / 'warm/epoch_1.pth')
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize('base', ['atss_soft_small_3x', 'mask_rcnn_soft_small_1x', 'gfl_soft_small_3x'])
+def test_the_template_is_for_other_detectors_too(base, tmp_path):
+    path = edited(tmp_path, ('hen',))
+    path.write_text(path.read_text().replace('/retinanet_soft_tiny_1x.py', f'/{base}.py'))
+    cfg = Config.fromfile(path)
+    assert cfg.tta_model.type == 'DetTTAModel' and cfg.tta_pipeline[1].transforms[0][1].scale == (96, 64)
 
 
 @pytest.mark.parametrize('zero_is_unlabelled', [False, True])
@@ -169,7 +182,7 @@ def test_the_classifier_of_the_page_learns(tmp_path):
     for old, new in (
         ("'data/insects", f"'{tmp_path}/insects"),
         ("'configs/", f"'{ROOT}/configs/"),
-        ('epochs = 2, 30', 'epochs = 2, 6'),
+        ("'wasp'), 30", "'wasp'), 6"),
     ):
         assert old in text
         text = text.replace(old, new)

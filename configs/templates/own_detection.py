@@ -44,12 +44,14 @@ test_pipeline = [
     load_annotations,
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
-views = [dict(type='Resize', scale=(scale[0] * zoom // 2, scale[1] * zoom // 2), keep_ratio=True) for zoom in (1, 2, 3)]
-tta_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='TestTimeAug', transforms=[views, *_base_.tta_pipeline[1].transforms[1:]]),
-]
-tta_model = dict(tta_cfg=dict(max_per_img=max_per_img))
+sizes = [tuple(side * zoom // 2 for side in scale) for zoom in (1, 2, 3)]
+scales = [dict(type='Resize', scale=size, keep_ratio=True) for size in sizes]
+flips = [dict(type='RandomFlip', prob=1.0), dict(type='RandomFlip', prob=0.0)]
+packed = dict(type='PackDetInputs', meta_keys=(*test_pipeline[-1]['meta_keys'], 'flip', 'flip_direction'))
+views = dict(type='TestTimeAug', transforms=[scales, flips, [load_annotations], [packed]])
+tta_pipeline = [dict(type='LoadImageFromFile'), views]
+merged = dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=max_per_img)  # boxes, not masks
+tta_model = dict(type='DetTTAModel', tta_cfg=merged)
 own = dict(data_root=root, metainfo=dict(classes=classes, palette=palette))
 train_data = dict(ann_file=train_annotations, data_prefix=dict(img=train_images), pipeline=train_pipeline)
 val_data = dict(ann_file=val_annotations, data_prefix=dict(img=val_images), pipeline=test_pipeline)

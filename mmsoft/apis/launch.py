@@ -48,10 +48,8 @@ def train(
             if type_name(cfg.optim_wrapper) not in ('', 'OptimWrapper', 'AmpOptimWrapper'):
                 raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {cfg.optim_wrapper.type}.')
             cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale=cfg.optim_wrapper.get('loss_scale', 'dynamic'))
-        if resume == 'auto':
-            resume = latest_checkpoint(cfg.work_dir)
-            if resume is None:
-                print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', 'current')
+        if resume == 'auto' and (resume := latest_checkpoint(cfg.work_dir)) is None:
+            print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', 'current')
         if resume:
             cfg.load_from, cfg.resume = resume, True
         runner = build(cfg, 'train', 'val')
@@ -109,8 +107,8 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
     cfg.merge_from_dict(options)
     for part in dicts(cfg.get('model')):
-        if part.keys() == {'checkpoint'}:  # the option model.backbone.init_cfg.checkpoint, where there was no init_cfg
-            part['type'] = 'Pretrained'
+        if 'checkpoint' in (part.get('init_cfg') or ()):  # by an option, where there was no init_cfg
+            part['init_cfg'].setdefault('type', 'Pretrained')
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
@@ -151,8 +149,9 @@ def build(cfg: Config, *loops: str) -> Runner:
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
     """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
     hook = cfg.default_hooks.visualization
-    if show_dir and (cfg.default_scope != 'mmdet' or Path(show_dir).is_absolute()):  # otherwise below a new folder
-        check_new(show_dir, '--show-dir')
+    if show_dir:
+        place = Path(cfg.work_dir, 'TIMESTAMP') if cfg.default_scope == 'mmdet' else ''  # a new folder
+        check_new(str(Path(place, show_dir).resolve()), '--show-dir')
     if show:
         hook.update(show=True, wait_time=wait_time)
     if cfg.default_scope == 'mmdet':

@@ -64,8 +64,7 @@ def visualize(
             sheet = draw(model, task.collate([prepared]))
             with atomic_write(out / sheets[names[path]]) as file:
                 sheet.savefig(file, format='png')
-    shares = {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}
-    if shares:
+    if shares := {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}:
         Path(out_dir, 'attention_share.json').write_text(json.dumps(shares, indent=1))
     print(f'Sheets of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken

@@ -85,14 +85,14 @@ class NamedSamples(Dataset):
 
 def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label does not fit mmseg's or mmpretrain's model, or a label map its image."""
-    samples = batch.get('data_samples') if isinstance(batch, dict) else None
-    bare = getattr(model, 'module', model)
-    for sample in [one for one in samples or () if isinstance(one, BaseDataElement)]:
+    samples, bare = batch.get('data_samples') if isinstance(batch, dict) else None, getattr(model, 'module', model)
+    is_known = isinstance(samples, (list, tuple)) and not hasattr(bare, 'prototype')  # whose labels are images
+    for sample in [one for one in samples if isinstance(one, BaseDataElement)] if is_known else ():
         is_map = 'gt_sem_seg' in sample
         head = getattr(bare, 'decode_head' if is_map else 'head', None)
         count, left_out = getattr(head, 'num_classes', None), getattr(head, 'ignore_index', None if is_map else 0)
         labels = sample.gt_sem_seg.get('data') if is_map else sample.get('gt_label')  # mmdet's maps have other names
-        if not isinstance(count, int) or left_out is None or not isinstance(labels, torch.Tensor):
+        if not isinstance(count, int) or count < 2 or left_out is None or not isinstance(labels, torch.Tensor):
             continue
         strange = labels[((labels < 0) | (labels >= count)) & (labels != left_out)]
         name, has_colours = sample.get('img_path', 'An image'), is_map and labels.size(0) != 1
@@ -100,7 +100,7 @@ def check_labels(batch: Any, model: nn.Module) -> None:
             what = 'colours' if has_colours else f'the value {int(strange[0])}'
             kind, others = ('label map', f', and {left_out} is left out') if is_map else ('label', '')
             raise BrokenSample(f'{name} has a {kind} with {what}: classes are 0 to {count - 1}{others}.')
-        sizes = [tuple(sample.get(key)[:2]) for key in ('ori_shape', 'img_shape', 'pad_shape') if key in sample]
+        sizes = [tuple(sample.get(key)[:2]) for key in ('ori_shape', 'img_shape', 'pad_shape') if sample.get(key)]
         if is_map and sizes and tuple(labels.shape[1:]) not in sizes:
             raise BrokenSample(f'{name} has a label map of another size.')
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toy
-from mmdet.datasets import CocoDataset
+from mmdet.datasets import CocoDataset, Objects365V1Dataset
 from mmengine.config import Config
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS
@@ -153,8 +153,23 @@ def test_classes_are_in_the_order_of_the_file(coco, monkeypatch):
     text = sentence(check_classes, built(coco, ('heart', 'star')), NO_HEADS, True)
     assert 'has the categories star, heart, and metainfo.classes has heart, star' in text
     assert built(coco, ('heart', 'star')).get_data_info(0)['instances'][0]['bbox_label'] == 0  # the star
-    monkeypatch.setattr(CocoDataset, 'METAINFO', dict(classes=('heart', 'star')))  # mmdet's own know their files
-    check_classes(built(coco, ('heart', 'star')), NO_HEADS, True)
+    monkeypatch.setattr(CocoDataset, 'METAINFO', dict(classes=('heart', 'star')))  # an own file of COCO's names
+    assert 'has the categories star, heart' in sentence(check_classes, built(coco, ('heart', 'star')), NO_HEADS, True)
+    remote = built(coco, ('heart', 'star'))
+    remote.ann_file = 'http://localhost/x.json'
+    check_classes(remote, NO_HEADS, True)
+
+
+def test_the_order_is_that_of_labels(coco):
+    """Objects365's data sets sort categories by their ids."""
+    file = Path(coco['data_root'], 'x.json')
+    content = json.loads(file.read_text())
+    content['categories'].reverse()
+    file.write_text(json.dumps(content))
+    options = {key: value for key, value in coco.items() if key != 'type'}
+    check_classes(Objects365V1Dataset(**options, metainfo=dict(classes=('star', 'heart'))), NO_HEADS, True)
+    other = Objects365V1Dataset(**options, metainfo=dict(classes=('heart', 'star')))
+    assert 'has the categories star, heart, and' in sentence(check_classes, other, NO_HEADS, True)
 
 
 def test_classes_are_in_the_order_of_their_folders():
@@ -220,6 +235,11 @@ def test_annotations_that_scores_do_not_count(coco, capsys):
     metric.update(metric=['bbox', 'segm'])  # whose scores end with a TypeError
     cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
     assert 'annotations[0] of' in (text := sentence(check_evaluators, cfg, 'val')) and 'less than 3 points' in text
+    square = [1, 1, 9, 1, 9, 9, 1, 9]
+    for fine in ([square, [1, 1, 9, 9]], [], [dict(size=[64, 64], counts=[4096])], dict(size=[64, 64], counts=[4096])):
+        content['annotations'][0].update(segmentation=fine)  # which pycocotools takes
+        file.write_text(json.dumps(content))
+        check_evaluators(cfg, 'val')
 
 
 def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
@@ -351,13 +371,15 @@ def test_a_closed_pipe_is_no_error_of_a_config():
         command_line(run)
 
 
-@pytest.mark.parametrize('scope, there', [('mmdet', 'absolute'), ('mmseg', 'relative'), ('mmpretrain', 'relative')])
-def test_drawings_replace_nothing(scope, there, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    'scope, folder', [('mmdet', '{}/images'), ('mmdet', '../../images'), ('mmseg', 'images'), ('mmpretrain', 'images')]
+)
+def test_drawings_replace_nothing(scope, folder, tmp_path, monkeypatch):
     """They have the names of images."""
     monkeypatch.chdir(tmp_path)
     Path('images').mkdir()
-    cfg = Config(dict(default_scope=scope, default_hooks=dict(visualization={}), visualizer={}))
-    folder = str(tmp_path / 'images') if there == 'absolute' else 'images'
+    folder, hooks = folder.format(tmp_path), dict(visualization={})
+    cfg = Config(dict(default_scope=scope, default_hooks=hooks, visualizer={}, work_dir=str(tmp_path / 'work')))
     launch.draw_predictions(cfg, False, folder, 2)
     Path('images/0.jpg').touch()
     assert 'images is not empty' in sentence(launch.draw_predictions, cfg, False, folder, 2)

@@ -352,6 +352,24 @@ def test_label_maps_that_no_head_is_for(head):
         check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps)]), model)
 
 
+def test_labels_that_are_no_classes():
+    """Of a retrieval they are images; of a map of one class, foreground and background."""
+    model = torch.nn.Module()
+    model.head = model.decode_head = torch.nn.Module()
+    model.head.num_classes, model.head.ignore_index = 3, 255
+    retrieved = DataSample().set_gt_label(7)
+    with pytest.raises(UsageError, match='the value 7'):
+        check_labels(dict(data_samples=[retrieved]), model)
+    model.prototype = None
+    check_labels(dict(data_samples=[retrieved]), model)
+    del model.prototype
+    model.head.num_classes = 1
+    maps = PixelData(data=torch.ones(1, 2, 2, dtype=torch.long))
+    check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps, metainfo=dict(ori_shape=None))]), model)
+    for batch in ([1], dict(data_samples=torch.ones(2)), dict(data_samples=dict(a=[1])), dict(data_samples=None)):
+        check_labels(batch, model)
+
+
 def test_label_maps_are_as_large_as_their_images():
     """In the file of a test, in the pipeline of a training, or in a batch; nothing is said where sizes are unknown."""
     model = torch.nn.Module()
