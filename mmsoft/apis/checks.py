@@ -34,13 +34,18 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
             if own and not (is_coco and panoptic) and file.resolve() not in map(Path.resolve, own):
                 reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
                 raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
-            annotations = json.loads(file.read_text()).get('annotations', ()) if is_coco and file.is_file() else ()
-            for number, one in enumerate(annotations):
+            content = json.loads(file.read_text()) if is_coco and file.is_file() else {}
+            names = {one['id']: one['name'] for one in content.get('categories', ())}
+            classes = {name for one in sets for name in (one.get('metainfo') or {}).get('classes') or names.values()}
+            for number, one in enumerate(content.get('annotations', ())):
+                if names.get(one.get('category_id')) not in classes:  # which no score reads
+                    continue
                 if not {'area', 'iscrowd'} <= set(one):
                     raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
-                shapes = one.get('segmentation') if 'segm' in part.get('metric', ()) else None
-                if isinstance(shapes, list) and shapes and isinstance(shapes[0], list) and len(shapes[0]) < 5:
-                    raise UsageError(f'annotations[{number}] of {file} has a polygon of less than 3 points: remove it.')
+                shapes = one.get('segmentation') or [()]
+                first = shapes[0] if isinstance(shapes, list) else shapes  # all that pycocotools looks at
+                if 'segm' in part.get('metric', ()) and not isinstance(first, dict) and np.size(first) < 5:
+                    raise UsageError(f'annotations[{number}] of {file} has no polygon of 3 points, which segm needs.')
                 if one.get('id') == 0:  # pycocotools' mark of detections that found nothing
                     print_log(f'annotations[{number}] of {file} has the id 0, which scores never count: begin with 1.')
 
@@ -75,6 +80,7 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
     number need not be ``exact``, they may have more classes.
     """
+    dataset = getattr(dataset, '_samples', dataset)
     for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
         if part is not None:
             check_classes(part, model, exact)
@@ -85,9 +91,8 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     if isinstance(palette, (list, tuple)) and len(palette) < len(classes):
         raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
     named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
-    folders = [*getattr(dataset, 'folder_to_idx', ())]
-    if sorted(classes) == folders != [*classes]:
-        raise UsageError(f'{dataset.img_prefix} has folders in the order {folders}: set metainfo.classes to it.')
+    if sorted(classes) == [*getattr(dataset, 'folder_to_idx', ())] != [*classes]:
+        raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
     ids, file = getattr(dataset, 'cat_ids', None), Path(getattr(dataset, 'ann_file', ''))
     is_own = tuple(classes) != tuple(getattr(dataset, 'METAINFO', {}).get('classes') or ())
     if ids is not None and file.is_file() and (is_own or len(ids) != len(classes) or file.stat().st_size < 1e8):

@@ -1,5 +1,6 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Optional
 
@@ -15,7 +16,7 @@ from mmsoft.datasets.demo import on_shapes, retarget
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import LOADERS, Options, datasets, dicts, explained, load_config, type_name, without_pretrained
+from mmsoft.utils.config import LOADERS, Options, datasets, explained, load_config, type_name, without_pretrained
 from mmsoft.utils.files import check_new
 
 from .checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
@@ -105,10 +106,11 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
     cfg, options = load_config(config), options or {}
     if demo_data:
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
+    for key in [key for key in options if key.endswith('.init_cfg.checkpoint')]:
+        part = attrgetter(key.replace('.init_cfg.checkpoint', ''))(cfg)
+        if type_name(part.get('init_cfg') or {}) != 'Pretrained':  # others, or none
+            part['init_cfg'] = dict(type='Pretrained')
     cfg.merge_from_dict(options)
-    for part in dicts(cfg.get('model')):
-        if 'checkpoint' in (part.get('init_cfg') or ()):  # by an option, where there was no init_cfg
-            part['init_cfg'].setdefault('type', 'Pretrained')
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
     if cfg.default_scope == 'mmpretrain':
@@ -130,11 +132,10 @@ def build(cfg: Config, *loops: str) -> Runner:
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:
             check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
-            if loop is not runner.test_loop:  # of which annotations may be unknown
-                check_objects(loop.dataloader.dataset)
         elif loops == ('test',):
             raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
     if 'train' in loops:
+        check_objects(runner.train_loop.dataloader.dataset)
         check_mixing(runner.model)
         if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch

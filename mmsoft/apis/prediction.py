@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
-import cv2
 import mmcv
 import numpy as np
 from mmengine.config import Config
@@ -79,12 +78,11 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
     for path in track(list(images), description='Images'):
         try:
             image = read_image(path)
-            prepared = task.prepare(image)
-        except (BrokenImage, cv2.error) as error:  # if it would be resized to nothing
+        except BrokenImage as error:
             print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
             broken.append(path)
         else:
-            yield path, image, prepared
+            yield path, image, task.prepare(image)
 
 
 def find_images(source: str) -> dict[Path, Path]:

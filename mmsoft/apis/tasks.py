@@ -42,8 +42,7 @@ class Task:
 
     def prepare(self, image: np.ndarray) -> dict:
         """Runs the config's pipeline on a BGR image (H, W, 3) of uint8; ``inputs`` of the result is (3, H', W')."""
-        shape = image.shape[:2]
-        return self.inferencer.pipeline(dict(img=image, img_shape=shape, ori_shape=shape))
+        return self.inferencer.pipeline(dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2]))
 
     def forward(self, prepared: dict) -> Any:
         """A prepared image to the library's data sample."""

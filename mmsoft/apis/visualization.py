@@ -79,8 +79,7 @@ def draw(model: nn.Module, data: dict) -> Figure:
     pixels, backbone = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1], model.backbone
     images = model.data_preprocessor(data, False)['inputs']
     height, width = images.shape[2:]
-    image = np.zeros((height, width, 3), np.uint8)
-    image[: pixels.shape[0], : pixels.shape[1]] = pixels
+    image = np.pad(pixels.astype(np.uint8), ((0, height - pixels.shape[0]), (0, width - pixels.shape[1]), (0, 0)))
     with watch_bottlenecks(backbone) as seen:
         maps = [x[0] for x in backbone(images)]
     last = {stage_of(name): one for name, one in seen.items() if stage_of(name) in backbone.out_indices}

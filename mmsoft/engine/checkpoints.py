@@ -87,11 +87,9 @@ class WholeCheckpointsHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Chooses the backend."""
-        for hook in runner.hooks:
-            if isinstance(hook, CheckpointHook) and not (
-                hook.backend_args or hook.file_client_args or '://' in str(hook.out_dir or runner.work_dir)
-            ):
-                hook.backend_args = dict(backend=BACKEND, outdated=[])
+        for hook in [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]:
+            remote = hook.backend_args or hook.file_client_args or '://' in str(hook.out_dir or runner.work_dir)
+            hook.backend_args = hook.backend_args if remote else dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Leaves out logged values, and what ``torch.load(weights_only=True)`` would not read."""

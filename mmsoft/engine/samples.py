@@ -87,9 +87,11 @@ def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label does not fit mmseg's or mmpretrain's model, or a label map its image."""
     samples, bare = batch.get('data_samples') if isinstance(batch, dict) else None, getattr(model, 'module', model)
     is_known = isinstance(samples, (list, tuple)) and not hasattr(bare, 'prototype')  # whose labels are images
-    for sample in [one for one in samples if isinstance(one, BaseDataElement)] if is_known else ():
+    views = [each if isinstance(each, (list, tuple)) else [each] for each in samples] if is_known else ()
+    for sample in [one for each in views for one in each if isinstance(one, BaseDataElement)]:
         is_map = 'gt_sem_seg' in sample
         head = getattr(bare, 'decode_head' if is_map else 'head', None)
+        head = head[-1] if isinstance(head, nn.ModuleList) else head
         count, left_out = getattr(head, 'num_classes', None), getattr(head, 'ignore_index', None if is_map else 0)
         labels = sample.gt_sem_seg.get('data') if is_map else sample.get('gt_label')  # mmdet's maps have other names
         if not isinstance(count, int) or count < 2 or left_out is None or not isinstance(labels, torch.Tensor):

@@ -2,13 +2,11 @@
 
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
-import mmcv
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from mmsoft.apis.prediction import BrokenImage, find_images, prepare, read_image, result_names
+from mmsoft.apis.prediction import BrokenImage, find_images, read_image, result_names
 
 
 def test_links_and_pipes_are_found_and_refused(tmp_path):
@@ -45,15 +43,6 @@ def test_pixels_of_more_than_8_bits_are_refused(tmp_path, mode):
     Image.new(mode, (4, 3), 1).save(tmp_path / 'x.tif')
     with pytest.raises(BrokenImage, match=f'another kind than 8 bits, {mode}'):
         read_image(tmp_path / 'x.tif')
-
-
-def test_images_that_are_resized_to_nothing_are_skipped(tmp_path, capsys):
-    for name, size in (('narrow', (2000, 5)), ('wide', (20, 5))):
-        Image.new('RGB', size).save(tmp_path / f'{name}.png')
-    task, broken = SimpleNamespace(prepare=lambda image: mmcv.imrescale(image, (64, 64))), []
-    prepared = [path.name for path, *_ in prepare(task, sorted(tmp_path.iterdir()), broken)]
-    assert prepared == ['wide.png'] and broken == [tmp_path / 'narrow.png']
-    assert 'narrow.png is skipped' in capsys.readouterr().err
 
 
 def test_whatever_is_read_is_found(tmp_path):

@@ -234,9 +234,15 @@ def test_annotations_that_scores_do_not_count(coco, capsys):
     assert 'annotations[0]' in (said := capsys.readouterr().out) and 'has the id 0' in said
     metric.update(metric=['bbox', 'segm'])  # whose scores end with a TypeError
     cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
-    assert 'annotations[0] of' in (text := sentence(check_evaluators, cfg, 'val')) and 'less than 3 points' in text
     square = [1, 1, 9, 1, 9, 9, 1, 9]
-    for fine in ([square, [1, 1, 9, 9]], [], [dict(size=[64, 64], counts=[4096])], dict(size=[64, 64], counts=[4096])):
+    for wrong in ([[1, 1, 9, 9]], [], None, square):
+        content['annotations'][0].update(segmentation=wrong)
+        content['annotations'][1].update(segmentation=[square])
+        file.write_text(json.dumps(content))
+        assert 'annotations[0] of' in (text := sentence(check_evaluators, cfg, 'val')) and 'no polygon of 3' in text
+        unscored = Config(dict(cfg, val_dataloader=dict(dataset=dict(coco, metainfo=dict(classes=('heart',))))))
+        check_evaluators(unscored, 'val')
+    for fine in ([square, [1, 1, 9, 9]], [dict(size=[64, 64], counts=[4096])], dict(size=[64, 64], counts=[4096])):
         content['annotations'][0].update(segmentation=fine)  # which pycocotools takes
         file.write_text(json.dumps(content))
         check_evaluators(cfg, 'val')
@@ -387,10 +393,29 @@ def test_drawings_replace_nothing(scope, folder, tmp_path, monkeypatch):
         launch.draw_predictions(cfg, False, 'images', 2)
 
 
-def test_an_initial_checkpoint_needs_no_init_cfg(tmp_path):
+@pytest.mark.parametrize('init_cfg', ['absent', None, dict(type='TruncNormal', layer='Linear'), [dict(type='Normal')]])
+def test_an_initial_checkpoint_needs_no_init_cfg(init_cfg, tmp_path):
+    given = '' if init_cfg == 'absent' else f'init_cfg={init_cfg}'
+    config = tmp_path / 'config.py'
+    config.write_text(f"_base_ = '{ROOT}/configs/retinanet_soft_nano_shapes.py'\nmodel = dict(backbone=dict({given}))")
     options = {'model.backbone.init_cfg.checkpoint': str(tmp_path / 'absent.pth'), 'work_dir': str(tmp_path)}
-    with pytest.raises(UsageError, match='absent.pth is not a file'):
-        launch.train(f'{ROOT}/configs/retinanet_soft_nano_shapes.py', demo_data=True, cfg_options=options)
+    options['model.backbone.init_cfg.prefix'] = 'backbone.'
+    with pytest.raises(
+        UsageError,
+        match='absent.pth is not a file' if isinstance(init_cfg, (str, dict, type(None))) else 'cannot be run',
+    ):
+        launch.train(str(config), demo_data=True, cfg_options=options)
+
+
+def test_data_of_tests_may_come_later(coco, tmp_path):
+    """Training builds no loop of the test."""
+    loader = dict(batch_size=1, num_workers=0, dataset=coco, sampler=dict(type='DefaultSampler', shuffle=False))
+    later = dict(loader, dataset=dict(coco, ann_file='later.json'))
+    evaluator = dict(type='CocoMetric', ann_file=f'{coco["data_root"]}/later.json')
+    coco['metainfo'] = dict(classes=('star', 'heart'))
+    parts = dict(test_dataloader=later, test_cfg={}, test_evaluator=evaluator)
+    cfg = toy.config(tmp_path / 'run', train_dataloader=loader, default_scope='mmdet', **parts)
+    launch.build(Config(cfg), 'train', 'val')
 
 
 def test_errors_of_a_config_are_sentences(tmp_path):

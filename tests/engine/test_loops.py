@@ -363,6 +363,9 @@ def test_labels_that_are_no_classes():
     model.prototype = None
     check_labels(dict(data_samples=[retrieved]), model)
     del model.prototype
+    views = [retrieved.clone().set_gt_label(1), retrieved]  # of a test with --tta
+    with pytest.raises(UsageError, match='the value 7'):
+        check_labels(dict(data_samples=[views]), model)
     model.head.num_classes = 1
     maps = PixelData(data=torch.ones(1, 2, 2, dtype=torch.long))
     check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps, metainfo=dict(ori_shape=None))]), model)
