@@ -93,7 +93,7 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
     if sorted(classes) == [*getattr(dataset, 'folder_to_idx', ())] != [*classes]:
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
-    ids, file = getattr(dataset, 'cat_ids', None), Path(getattr(dataset, 'ann_file', ''))
+    ids, file = getattr(dataset, 'cat_ids', None), Path(str(getattr(dataset, 'ann_file', '')))  # which may be a list
     is_own = tuple(classes) != tuple(getattr(dataset, 'METAINFO', {}).get('classes') or ())
     if ids is not None and file.is_file() and (is_own or len(ids) != len(classes) or file.stat().st_size < 1e8):
         names = {one['id']: one['name'] for one in json.loads(file.read_text())['categories']}

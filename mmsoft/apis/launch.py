@@ -1,6 +1,5 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 
-from operator import attrgetter
 from pathlib import Path
 from typing import Optional
 
@@ -106,10 +105,9 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
     cfg, options = load_config(config), options or {}
     if demo_data:
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
-    for key in [key for key in options if key.endswith('.init_cfg.checkpoint')]:
-        part = attrgetter(key.replace('.init_cfg.checkpoint', ''))(cfg)
-        if type_name(part.get('init_cfg') or {}) != 'Pretrained':  # others, or none
-            part['init_cfg'] = dict(type='Pretrained')
+    backbone = (cfg.get('model') or {}).get('backbone') or {}
+    if 'model.backbone.init_cfg.checkpoint' in options and type_name(backbone.get('init_cfg') or {}) != 'Pretrained':
+        backbone['init_cfg'] = dict(type='Pretrained')  # in place of other weights, or none
     cfg.merge_from_dict(options)
     cfg.launcher = launcher
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'./work_dirs/{Path(config).stem}'
