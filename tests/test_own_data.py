@@ -191,7 +191,6 @@ def test_the_classifier_of_the_page_learns(tmp_path):
     options = {
         'model.backbone.arch': dict(_delete_=True, embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4),
         'model.head.in_channels': 32,
-        'model.train_cfg': None,
         'train_dataloader.batch_size': 4,
         'train_dataloader.dataset.pipeline': [dict(type='LoadImageFromFile'), crop, dict(type='PackInputs')],
         'val_dataloader.dataset.pipeline.1.scale': 36,
@@ -199,6 +198,7 @@ def test_the_classifier_of_the_page_learns(tmp_path):
         **{f'{split}_dataloader.num_workers': 0 for split in ('train', 'val')},
         **{f'{split}_dataloader.persistent_workers': False for split in ('train', 'val')},
         'optim_wrapper.optimizer.lr': 1e-3,
+        'randomness.seed': 0,
     }
     train(str(tmp_path / 'insects.py'), str(tmp_path / 'work'), cfg_options=options, from_scratch=True)
     log = [json.loads(line) for line in next((tmp_path / 'work').rglob('scalars.json')).read_text().splitlines()]
