@@ -128,6 +128,11 @@ def test_the_template_is_for_other_detectors_too(base, tmp_path):
     assert cfg.tta_model.type == 'DetTTAModel' and cfg.tta_pipeline[1].transforms[0][1].scale == (96, 64)
 
 
+def config_of(section):
+    """The config in a section of the page."""
+    return re.search(rf'^## {section}.*?```python\n(.*?)```', (ROOT / 'docs/own_data.md').read_text(), re.S | re.M)[1]
+
+
 @pytest.mark.parametrize('zero_is_unlabelled', [False, True])
 def test_the_segmenter_of_the_page_trains(tmp_path, zero_is_unlabelled):
     forget_runs()
@@ -139,7 +144,7 @@ def test_the_segmenter_of_the_page_trains(tmp_path, zero_is_unlabelled):
             label = rng.integers(3, size=(8, 12), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
             cv2.imwrite(str(tmp_path / f'fields/images/{split}/{number}.jpg'), np.stack([label * 60] * 3, -1))
             cv2.imwrite(str(tmp_path / f'fields/labels/{split}/{number}.png'), label + zero_is_unlabelled)
-    text = re.search(r'^## Segmentation.*?```python\n(.*?)```', (ROOT / 'docs/own_data.md').read_text(), re.S | re.M)[1]
+    text = config_of('Segmentation')
     for old, new in (
         ("'data/fields", f"'{tmp_path}/fields"),
         ("'configs/", f"'{ROOT}/configs/"),
@@ -176,9 +181,7 @@ def test_the_classifier_of_the_page_learns(tmp_path):
             for number in range(8):
                 image = np.full((40, 40, 3), (60 + number) * (1 + 2 * label), np.uint8)
                 cv2.imwrite(str(tmp_path / f'insects/{split}/{name}/{number}.png'), image)
-    text = re.search(r'^## Classification.*?```python\n(.*?)```', (ROOT / 'docs/own_data.md').read_text(), re.S | re.M)[
-        1
-    ]
+    text = config_of('Classification')
     for old, new in (
         ("'data/insects", f"'{tmp_path}/insects"),
         ("'configs/", f"'{ROOT}/configs/"),

@@ -57,9 +57,8 @@ def config_parser(description: Optional[str], checkpoint: bool = True) -> Argume
     parser.add_argument('config', help='config file')
     if checkpoint:
         parser.add_argument('checkpoint', help='weights of the model')
-    what = (
-        'override settings as in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks, after all else'
-    )
+    example = 'in train_dataloader.batch_size=4 or key="[(a,b),(c,d)]", without blanks; after all positional arguments'
+    what = f'override settings of the config, as {example}'
     parser.add_argument('--cfg-options', nargs='+', action=KeyValues, metavar='KEY=VALUE', help=what)
     return parser
 

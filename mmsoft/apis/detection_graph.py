@@ -80,8 +80,8 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
     for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
         logit = logit[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
-        sigmoid = (1 + (-logit).exp()).reciprocal()  # ONNX Runtime's own is 0 below -16.85, without an order
-        score = sigmoid if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
+        # A sigmoid by its formula: ONNX Runtime's own is 0 below -16.85, without an order.
+        score = (1 + (-logit).exp()).reciprocal() if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
         offset = offset[0].permute(1, 2, 0)
         if isinstance(head, models.GFLHead):  # a distribution of distances in strides, from the anchors' centres
             offset = head.integral(offset) * head.prior_generator.strides[level][0]

@@ -150,11 +150,12 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     """The config of a split, ``'train'`` or ``'val'``, in the form that an OpenMMLab library reads."""
-    files: dict[str, Any] = dict(data_prefix=PORTRAITS[split], metainfo=dict(classes=sorted(CLASSES)))  # folders' order
+    files: dict[str, Any] = dict(type='CustomDataset', data_prefix=PORTRAITS[split])
+    files['metainfo'] = dict(classes=sorted(CLASSES))  # as mmpretrain counts folders
     if scope == 'mmdet':
         files = dict(type='CocoDataset', ann_file=INSTANCES[split], metainfo=METAINFO)
         files.update(data_prefix=dict(img=IMAGES[split]), filter_cfg=dict(filter_empty_gt=True))
     elif scope == 'mmseg':
         prefix = dict(img_path=IMAGES[split], seg_map_path=LABELS[split])
         files = dict(type='BaseSegDataset', reduce_zero_label=True, data_prefix=prefix, metainfo=SEMANTIC_METAINFO)
-    return dict(dict(type='CustomDataset', data_root=root), **files)
+    return dict(files, data_root=root)

@@ -156,9 +156,7 @@ class Canvas:
             outlines = [self._outline(label, size) + self._rng.normal(centre, spread) for _ in range(members)]
             alpha = self._rasterise(outlines)
             mask = alpha > 0.5
-            left = np.bincount(self._owner[~mask], minlength=len(self._placed) + 1)[1:]
-            enough = all(visible >= MIN_VISIBLE * area for visible, (*_, area) in zip(left, self._placed))
-            if mask.sum() >= MIN_SIZE and enough:
+            if mask.sum() >= MIN_SIZE and self._leaves_enough(mask):
                 self._placed.append((label, members > 1, int(mask.sum())))
                 self._owner[mask] = len(self._placed)
                 self._paint(alpha, label)
@@ -223,6 +221,10 @@ class Canvas:
             fixed = np.round((points - 0.5) * 2**_SUBPIXEL_BITS).astype(np.int32)  # OpenCV counts from pixel centres
             cv2.fillPoly(alpha, [fixed], 255, cv2.LINE_AA, _SUBPIXEL_BITS)
         return alpha / np.float32(255)
+
+    def _leaves_enough(self, mask: np.ndarray) -> bool:
+        left = np.bincount(self._owner[~mask], minlength=len(self._placed) + 1)
+        return all(left[number] >= MIN_VISIBLE * area for number, (*_, area) in enumerate(self._placed, start=1))
 
     def _paint(self, alpha: np.ndarray, label: int) -> None:
         """Fills the covered pixels with a texture that stands out from what is there, and casts a shadow."""

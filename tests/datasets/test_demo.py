@@ -84,9 +84,7 @@ def test_our_configs_run_on_the_shapes(pair, root):
 
     counts = [part['num_classes'] for part in dicts(cfg.model) if 'num_classes' in part]
     assert set(counts) <= {count} and len(counts) == len([1 for part in dicts(original.model) if 'num_classes' in part])
-    assert not [
-        part for part in dicts(cfg.model) if split_pretrained(part.get('init_cfg'))[1] or part.get('pretrained')
-    ]
+    assert not [part for part in dicts(cfg.model) if split_pretrained(part)[1] or part.get('pretrained')]
     assert not any(part.get('norm_eval') or part.get('frozen_stages', -1) >= 0 for part in dicts(cfg.model))
     assert all(part['ann_file'].startswith(root) for part in dicts(cfg.val_evaluator) if 'ann_file' in part)
     assert cfg.load_from is None
