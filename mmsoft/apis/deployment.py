@@ -36,8 +36,7 @@ def export(
     Arguments are the options of ``tools/export.py``; ``size`` is (rows, columns). Returns what was written. UsageError
     if files are missing or exist, options do not fit, the model cannot be exported, or its file gives other results.
     """
-    path = Path(out)
-    if path.suffix != '.onnx':
+    if (path := Path(out)).suffix != '.onnx':
         raise UsageError(f'--out {out} must end with .onnx.')
     if path.exists() and not force:
         raise UsageError(f'{out} exists; add --force to replace it, or choose another --out.')
@@ -74,6 +73,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     test = settings.get('test_cfg') or {}  # by which alone mmseg pads
     windows = cfg.model.get('test_cfg') or {}
     head = getattr(model, 'decode_head', None)
+    steps = [(step, type_name(step)) for step in cfg.test_dataloader.dataset.pipeline]
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(
         channel_order='RGB' if settings.get('bgr_to_rgb') or settings.get('to_rgb') else 'BGR',
@@ -81,7 +81,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         std=settings.get('std'),
         pad_size=test.get('size'),
         pad_divisor=settings.get('pad_size_divisor') or test.get('size_divisor') or 1,
-        pipeline=[step for step in cfg.test_dataloader.dataset.pipeline if not re.search('Load|Pack', type_name(step))],
+        pipeline=[dict(step, type=name) for step, name in steps if not re.search('Load|Pack', name)],
         slide=dict(crop_size=windows.crop_size, stride=windows.stride) if windows.get('mode') == 'slide' else None,
         align_corners=getattr(model, 'align_corners', None),
         threshold=getattr(head[-1] if isinstance(head, nn.ModuleList) else head, 'threshold', None),

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torchvision.ops import nms, roi_align
 
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import type_name
 
 Found = tuple[Tensor, Tensor, Tensor]
 DENSE_HEADS = (models.RetinaHead, models.ATSSHead, models.GFLHead)
@@ -40,8 +41,8 @@ class Detections(nn.Module):
             known = 'RetinaNet, ATSS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads'
             raise UsageError(f'{type(model).__name__} cannot be exported. The detectors that can are {known}.')
         for part in filter(None, (self.dense, self.roi)):
-            if part.test_cfg.nms.get('type', 'nms') != 'nms':
-                raise UsageError(f'{part.test_cfg.nms.type} cannot be exported; choose nms in test_cfg.')
+            if (kind := type_name(part.test_cfg.nms)) not in ('', 'nms'):
+                raise UsageError(f'{kind} cannot be exported; choose nms in test_cfg.')
         self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stages and self.roi.with_mask else []))
 
     def forward(self, images: Tensor, image_size: Tensor) -> tuple[Tensor, ...]:

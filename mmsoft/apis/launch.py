@@ -45,8 +45,8 @@ def train(
                 raise UsageError(f'--auto-scale-lr needs auto_scale_lr.base_batch_size, which {config} has not.')
             cfg.auto_scale_lr.enable = True
         if amp:
-            if type_name(cfg.optim_wrapper) not in ('', 'OptimWrapper', 'AmpOptimWrapper'):
-                raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {cfg.optim_wrapper.type}.')
+            if (kind := type_name(cfg.optim_wrapper)) not in ('', 'OptimWrapper', 'AmpOptimWrapper'):
+                raise UsageError(f'--amp replaces an OptimWrapper, and this config has a {kind}.')
             cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale=cfg.optim_wrapper.get('loss_scale', 'dynamic'))
         if resume == 'auto' and (resume := latest_checkpoint(cfg.work_dir)) is None:
             print_log(f'{cfg.work_dir} has no checkpoint yet; training starts from the beginning.', 'current')
@@ -85,7 +85,7 @@ def test(
         if tta:
             if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
                 raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's.")
-            cfg.model = ConfigDict(dict(cfg.tta_model, module=cfg.model))
+            cfg.model = ConfigDict(cfg.tta_model, module=cfg.model)
             for dataset in datasets(cfg, 'test_dataloader'):
                 dataset['pipeline'] = cfg.tta_pipeline
         if out:
@@ -171,6 +171,6 @@ def save_predictions(cfg: Config, out: str) -> None:
         cfg.test_evaluator = [*evaluators, dict(type=dump, out_file_path=out)]
     elif cfg.default_scope == 'mmseg':
         check_new(out, '--out')  # it may hold annotations
-        cfg.test_evaluator = [dict(one, output_dir=out, keep_results=True) for one in evaluators]
+        cfg.test_evaluator = [ConfigDict(one, output_dir=out, keep_results=True) for one in evaluators]
     else:
         raise UsageError(f'--out {out} is not a .pkl file; a folder is for semantic segmentation only.')

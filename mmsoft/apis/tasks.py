@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import check_model, use_safe_loading
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import explained
+from mmsoft.utils.config import dicts, explained, type_name
 
 
 class Task:
@@ -150,6 +150,9 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         torch.zeros(1, device=device or 'cpu').item()
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
+    for step in dicts(cfg.get('test_dataloader')):  # which inferencers know by name, as in no config of pure Python
+        if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations'):
+            step['type'] = name
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
     with explained(str(cfg.filename or 'The config')):
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)

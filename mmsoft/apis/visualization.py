@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from mmsoft.attention.measure import measured_attention, stage_of
 from mmsoft.attention.soft import BottleneckTokens
@@ -143,13 +144,11 @@ class Bottleneck(NamedTuple):
 def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
     """Keeps the bottleneck of each of SOFT's attentions, by its name, of one image while the context lasts."""
     seen: dict[str, Bottleneck] = {}
-    with ExitStack() as hooks:
-        for name, module in backbone.named_modules():
-            if isinstance(module, BottleneckTokens):
+    names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
 
-                def keep(module: BottleneckTokens, inputs: tuple, tokens: Tensor, name: str = name) -> None:
-                    queries = inputs[0].detach()
-                    seen[name] = Bottleneck(queries, tokens.detach(), module.grid(queries.shape[2:]))
+    def keep(module: nn.Module, inputs: tuple, tokens: Any) -> None:
+        if module in names:
+            seen[names[module]] = Bottleneck(inputs[0].detach(), tokens.detach(), module.grid(inputs[0].shape[2:]))
 
-                hooks.callback(module.register_forward_hook(keep).remove)
+    with register_module_forward_hook(keep):
         yield seen

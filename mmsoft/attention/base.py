@@ -1,7 +1,7 @@
 """The protocol of attentions, and the place for which one is made. ``docs/design.md`` says how to add an attention."""
 
 import warnings
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch.nn.functional as F
 from mmengine.model import BaseModule
@@ -45,8 +45,7 @@ class Attention(BaseModule):
         return self.kind
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, local_metadata: dict, *args) -> None:
-        noted = local_metadata.get('version')
-        if isinstance(noted, str) and noted != self.kind:
+        if isinstance(noted := local_metadata.get('version'), str) and noted != self.kind:
             warnings.warn(f'Weights trained with {noted} are loaded into {self.kind}: a start for training alone.')
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
@@ -104,6 +103,12 @@ class MultiheadAttention(Attention):
         raise NotImplementedError
 
 
+def attention_class(cfg: Any) -> Any:
+    """The class that the type of an attention's config names, or is, as in configs of pure Python; None if unknown."""
+    made = cfg.get('type') if isinstance(cfg, dict) else None
+    return MODELS.get(made) if made and isinstance(made, str) else made
+
+
 def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attention:
     """Builds a registered attention for a place.
 
@@ -112,8 +117,7 @@ def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attenti
     """
     if not isinstance(cfg, dict):
         raise OptionError(f"an attention is a dict, as in dict(type='SoftmaxAttention'); got {cfg!r}")
-    made = cfg.get('type')
-    attention = MODELS.get(made) if isinstance(made, str) else made
+    made, attention = cfg.get('type'), attention_class(cfg)
     if not (isinstance(attention, type) and issubclass(attention, Attention)):
         classes = {name: one for name, one in MODELS.module_dict.items() if isinstance(one, type)}
         known = sorted(name for name, one in classes.items() if issubclass(one, Attention))

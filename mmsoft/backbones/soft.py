@@ -8,7 +8,7 @@ import torch
 from mmengine.model import ModuleList, Sequential
 from torch import Tensor, nn
 
-from mmsoft.attention.base import Site, build_attention
+from mmsoft.attention.base import Site, attention_class, build_attention
 from mmsoft.attention.soft import SOFTAttention
 from mmsoft.attention.softmax import SoftmaxAttention
 from mmsoft.layers.blocks import PostNormBlock, PreNormBlock
@@ -138,9 +138,7 @@ class SOFT(BaseBackbone):
             attention = [*[{'type': 'SOFTAttention', **attention}] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
             raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
-        names = ('SOFTAttention', 'mmsoft.SOFTAttention', SOFTAttention)
-        is_soft = (isinstance(cfg, dict) and cfg.get('type') in names for cfg in attention)
-        return [{'norm': norm, **cfg} if soft else cfg for soft, cfg in zip(is_soft, attention)]
+        return [{'norm': norm, **cfg} if attention_class(cfg) is SOFTAttention else cfg for cfg in attention]
 
     def _block(self, stage: int, site: Site, rate: float) -> nn.Module:
         attn = build_attention(self.attention[stage], site)

@@ -76,8 +76,7 @@ def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkp
     """
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
     source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, WRAPPERS, '')
-    tensors = [(name, one) for name, one in source.items() if isinstance(one, Tensor) and isinstance(name, str)]
-    state_dict: StateDict = OrderedDict((bare(name), tensor) for name, tensor in tensors)
+    state_dict = OrderedDict((bare(k), one) for k, one in source.items() if isinstance(k, str) and torch.is_tensor(one))
     state_dict._metadata = {bare(name): one for name, one in getattr(source, '_metadata', {}).items()}  # Attention.kind
     if not state_dict:
         where = f'neither under {", ".join(ENTRIES)} nor by themselves; check that it is the checkpoint of a model'
@@ -166,8 +165,7 @@ def _restricted_pickle() -> SimpleNamespace:
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             path = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
-            found = (_get_allowed_globals() | later | _safe_globals()).get(path)
-            if found is None:
+            if (found := (_get_allowed_globals() | later | _safe_globals()).get(path)) is None:
                 raise pickle.UnpicklingError(f'Unsupported class {path}')
             return found
 
@@ -192,8 +190,7 @@ def _download(url: str) -> Path:
         if url.startswith('hf://'):
             from huggingface_hub import hf_hub_download
 
-            parts = re.fullmatch('hf://([^/]+/[^/]+)/(.+)', url)
-            if not parts:
+            if not (parts := re.fullmatch('hf://([^/]+/[^/]+)/(.+)', url)):
                 raise CheckpointError(f'{url} is not an address of the form hf://owner/name/file.')
             return Path(hf_hub_download(*parts.groups()))
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]

@@ -125,23 +125,21 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force
     return f'{target}: {len(ours)} tensors of {family.name} from {entry or "the state dict"} of {source}'
 
 
-def fit(
-    backbone: nn.Module, state_dict: StateDict, filename: str, family: Optional[Family], log: bool = True
-) -> StateDict:
+def fit(backbone: nn.Module, state_dict: StateDict, file: str, family: Optional[Family], log: bool = True) -> StateDict:
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
-    ``family`` is the one that the tensors belong to, None for a network that is not ours; ``filename`` is for messages.
+    ``family`` is the one that the tensors belong to, None for a network that is not ours; ``file`` is for messages.
     Raises CheckpointError if they belong to another network, to another size of this one, or have other shapes.
     """
     model, own = type(backbone).__name__, backbone.state_dict()
     if family is None or family.name != backbone.published:
         kind = f'a network of the family {family.name}' if family else 'another network'
-        raise CheckpointError(f'{filename} holds {kind}, nothing in it matches {model}; use a checkpoint of {model}.')
+        raise CheckpointError(f'{file} holds {kind}, nothing in it matches {model}; use a checkpoint of {model}.')
     depths, built, arch = _depths(state_dict), _depths(own), backbone.arch
     expected = arch['depths'] if 'depths' in arch else [arch['depth']]
     if any(depths.get(i, depth) not in (depth, expected[i]) for i, depth in built.items()):
         has = f'has {list(depths.values())} blocks where the backbone has {expected}'
-        raise CheckpointError(f'{filename} {has}; give it the depth of the file, arch=dict(...).')
+        raise CheckpointError(f'{file} {has}; give it the depth of the file, arch=dict(...).')
     fitting, resized = OrderedDict((name, state_dict[name]) for name in own if name in state_dict), []
     for name, tensor in fitting.items():
         fitting[name], grids = fit_position(name, tensor, own[name], family.name)
@@ -149,11 +147,11 @@ def fit(
         if not _fits(fitting[name], own[name]):
             theirs, ours = (f'of shape {tuple(t.shape)} in {t.dtype}' for t in (tensor, own[name]))
             what = 'build the backbone with the arguments that the file was made with'
-            raise CheckpointError(f'{filename} has {name} {theirs} where the backbone has it {ours}; {what}.')
+            raise CheckpointError(f'{file} has {name} {theirs} where the backbone has it {ours}; {what}.')
     if log:
         missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
         left_out = [name for name in state_dict if name not in own]
-        loaded = f'{filename}: loaded {len(fitting)} of the {len(own)} tensors of {model}'
+        loaded = f'{file}: loaded {len(fitting)} of the {len(own)} tensors of {model}'
         others = f'left out: {_summary(left_out)}; missing: {_summary(missing)}'
         print_log(f'{loaded}; resized: {", ".join(resized) or "none"}; {others}', logger='current')
     return fitting

@@ -24,8 +24,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
         names = {parameter: name for name, parameter in module.named_parameters()}
         parts = [(name, one) for name, one in module.named_modules() if name.endswith('backbone')]
-        backbones = {name: one for name, one in parts if hasattr(one, 'get_layer_depth')}
-        if not backbones:
+        if not (backbones := {name: one for name, one in parts if hasattr(one, 'get_layer_depth')}):
             raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
         for group in params:
             name = names[group['params'][0]]

@@ -22,7 +22,8 @@ from mmsoft.utils.config import explained
 from .samples import NamedSamples, NumberedBatches, check_labels, set_random_states
 
 REPLACED = ('EpochBasedTrainLoop', 'IterBasedTrainLoop')
-OURS = {kind: f'mmsoft.{name}' for name in REPLACED for kind in (name, getattr(loops, name))}
+PLACES = ('', 'mmengine.runner.', 'mmengine.runner.loops.')  # of their names; with the last two, in dumped configs
+OURS = {kind: f'mmsoft.{one}' for one in REPLACED for kind in (getattr(loops, one), *(at + one for at in PLACES))}
 
 
 class _Resumable:

@@ -84,8 +84,7 @@ def forward(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r""":math:`K b` of shape (B, h, n, c) with :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`."""
     heads, n, width = x.size(1), x.size(2), b.size(-1)
     (x, y), (b,) = _aligned((x, y), (b,))
-    parts = _parts(x, n, y.size(2))
-    if parts > 1:
+    if (parts := _parts(x, n, y.size(2))) > 1:
         x, y, b = x.repeat_interleave(parts, 1), _cut(y, parts), _cut(b, parts)
     if x.device.type == 'cpu':
         out, log_sum = aten._scaled_dot_product_flash_attention_for_cpu(x, y, b, attn_mask=_mask(x, y), scale=1.0)
@@ -101,8 +100,7 @@ def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Ten
     r""":math:`W y`, :math:`W^\top x` and :math:`K^\top G` with :math:`W = K \odot (G b^\top)`."""
     (heads, n, d), c = x.shape[1:], b.size(-1)
     (x, y), (b, grad) = _aligned((x, y), (b, grad))
-    parts = _parts(x, y.size(2), n)
-    if parts > 1:
+    if (parts := _parts(x, y.size(2), n)) > 1:
         x, grad, y, b = _cut(x, parts), _cut(grad, parts), y.repeat_interleave(parts, 1), b.repeat_interleave(parts, 1)
     mask, log_sum = _mask(x, y), _half_norms(x)
     if x.device.type == 'cpu':

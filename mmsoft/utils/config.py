@@ -33,8 +33,11 @@ def load_config(path: str, options: Options = None) -> Config:
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error
-    if cfg.get('default_scope') not in SCOPES:
+    made = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
+    scope = cfg.get('default_scope') or getattr(made, '__module__', str(made)).partition('.')[0]  # of a class
+    if scope not in SCOPES:
         raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
+    cfg.default_scope = scope
     return cfg
 
 
