@@ -114,8 +114,7 @@ def read_image(path: Path) -> np.ndarray:
         data = path.read_bytes()
         with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
             opened.load()
-            image = mmcv.imfrombytes(data)
-            if image is None:  # animations, for example
+            if (image := mmcv.imfrombytes(data)) is None:  # animations, for example
                 if opened.mode[0] in 'FI':
                     raise ValueError(f'its pixels are numbers of another kind than 8 bits, {opened.mode}')
                 image = np.asarray(ImageOps.exif_transpose(opened).convert('RGB'))[..., ::-1].copy()

@@ -69,8 +69,7 @@ class Segmentation(Task):
 
     @torch.no_grad()
     def forward(self, prepared: dict) -> Any:
-        model = self.inferencer.model
-        if getattr(model, 'out_channels', 1) > 1:
+        if getattr(model := self.inferencer.model, 'out_channels', 1) > 1:
             return predict_labels(model, self.collate([prepared]))[0]
         return super().forward(prepared)
 
@@ -150,11 +149,11 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         torch.zeros(1, device=device or 'cpu').item()
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
-    for step in dicts(cfg.get('test_dataloader')):  # which inferencers know by name, as in no config of pure Python
-        if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations'):
-            step['type'] = name
     init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
     with explained(str(cfg.filename or 'The config')):
+        for step in dicts(cfg.get('test_dataloader')):  # inferencers look for the names of these, and not for classes
+            if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations', 'LoadDepthAnnotation'):
+                step['type'] = name
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
         check_model(task.inferencer.model, checkpoint)
     return task

@@ -104,7 +104,7 @@ class MultiheadAttention(Attention):
 
 
 def attention_class(cfg: Any) -> Any:
-    """The class that the type of an attention's config names, or is, as in configs of pure Python; None if unknown."""
+    """What the type of an attention's config names, or the type itself if that is no name: a class, if it is right."""
     made = cfg.get('type') if isinstance(cfg, dict) else None
     return MODELS.get(made) if made and isinstance(made, str) else made
 

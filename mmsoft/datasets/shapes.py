@@ -58,8 +58,7 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
     folder = Path(root).resolve()
     written = _version(folder)
     chosen = Parameters(**{**written.get('parameters', {}), **parameters})
-    version = dict(version=_VERSION, parameters=chosen._asdict())
-    if written != version:
+    if written != (version := dict(version=_VERSION, parameters=chosen._asdict())):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f'.{folder.name}.lock')):
             if _version(folder) != version:  # or else another process was faster

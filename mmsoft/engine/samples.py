@@ -129,8 +129,7 @@ class NumberedBatches:
         for iteration in count(self.first - self.trained):
             if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
                 set_random_states(self.seed, 2, iteration)
-            batch = next(batches, None)
-            if batch is None:
+            if (batch := next(batches, None)) is None:
                 return
             if iteration >= self.first:
                 keys = ((self.seed, 1, iteration, place * world_size + rank) for place in range(len(batch)))

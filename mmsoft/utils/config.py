@@ -30,10 +30,13 @@ def load_config(path: str, options: Options = None) -> Config:
     try:
         cfg = Config.fromfile(path)
         cfg.merge_from_dict(options or {})
+        made = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
+        for part in dicts(cfg.get('model')):  # mmcv evaluates a name; the copy of a config of pure Python has a path
+            if str((part.get('nms') or {}).get('type')).startswith('mmcv.'):
+                part['nms']['type'] = type_name(part['nms'])
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error
-    made = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
     scope = cfg.get('default_scope') or getattr(made, '__module__', str(made)).partition('.')[0]  # of a class
     if scope not in SCOPES:
         raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
@@ -65,7 +68,7 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
 def type_name(node: dict[str, Any]) -> str:
     """The name of what a dict builds, without its scope; empty if it builds nothing."""
     built = node.get('type', '')
-    return built.rsplit('.')[-1] if isinstance(built, str) else built.__name__
+    return built.rsplit('.')[-1] if isinstance(built, str) else getattr(built, '__name__', '')
 
 
 def dicts(node: Any) -> Iterator[dict[str, Any]]:

@@ -411,6 +411,17 @@ def test_an_initial_checkpoint_needs_no_init_cfg(given, says, tmp_path):
         launch.train(str(config), demo_data=True, cfg_options=options)
 
 
+@pytest.mark.parametrize('kind', ['Pretrained', 'PretrainedInit', 'mmengine.model.PretrainedInit'])
+def test_an_initial_checkpoint_keeps_the_prefix(kind, tmp_path):
+    config, option = tmp_path / 'config.py', 'model.backbone.init_cfg.checkpoint'
+    given = dict(type=kind, checkpoint='old.pth', prefix='student.')
+    base = f'{ROOT}/configs/retinanet_soft_nano_shapes.py'
+    config.write_text(f'_base_ = {base!r}\nmodel = dict(backbone=dict(init_cfg={given}))')
+    torch.save({'teacher.weight': torch.zeros(1)}, tmp_path / 'new.pth')
+    with pytest.raises(UsageError, match='new.pth has no names that start with student'):
+        launch.train(str(config), str(tmp_path), cfg_options={option: str(tmp_path / 'new.pth')}, demo_data=True)
+
+
 def test_data_of_tests_may_come_later(coco, tmp_path):
     """Training builds no loop of the test."""
     loader = dict(batch_size=1, num_workers=0, dataset=coco, sampler=dict(type='DefaultSampler', shuffle=False))

@@ -1,5 +1,6 @@
 """Configs of pure Python, OpenMMLab's second form: types are classes, and their paths in the copy that training leaves."""
 
+import json
 import re
 
 import mmdet.registry
@@ -30,6 +31,7 @@ from torch.optim import AdamW
 
 from mmsoft.attention import SOFTAttention
 from mmsoft.backbones import SOFT
+from mmsoft.engine.loops import Runner
 """
 CONTENT = """
 arch = dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1])
@@ -66,10 +68,11 @@ test_cfg = dict(type=TestLoop)
 optim_wrapper = dict(type=OptimWrapper, optimizer=dict(type=AdamW, lr=1e-2))
 default_hooks = dict(checkpoint=dict(type=CheckpointHook, by_epoch=False, interval=3))
 visualizer = dict(type=SegLocalVisualizer, name='visualizer')
-runner_type = 'mmsoft.Runner'  # a text: mmengine takes a class here for an import
+runner_type = Runner
 randomness = dict(seed=0)
 """
-NAMED = re.sub(r'type=(\w+)', r"type='\1'", CONTENT).replace("'SOFT'", "'mmsoft.SOFT'")
+NAMED = re.sub(r'type( ?= ?)(\w+)', r"type\1'\2'", CONTENT)
+NAMED = NAMED.replace("'SOFT'", "'mmsoft.SOFT'").replace("'Runner'", "'mmsoft.Runner'")
 
 
 @pytest.fixture
@@ -101,13 +104,18 @@ def test_trains_as_with_names_and_so_does_what_it_leaves(run, tmp_path, small_sh
     for other in (checkpoint, again):
         torch.testing.assert_close(weights(other), want, rtol=1e-4, atol=1e-5)
 
-    image, maps = sorted((small_shapes / 'images/validation').iterdir())[0], []
+    image, found = sorted((small_shapes / 'images/validation').iterdir())[0], []
     for name in ('named', 'pure', 'again'):
-        predict(str(tmp_path / f'{name}.py'), str(checkpoint), str(image), str(tmp_path / f'of {name}'), save_pred=True)
-        maps.append((tmp_path / f'of {name}/preds/{image.stem}.png').read_bytes())
-        folders = str(tmp_path / f'test of {name}'), str(tmp_path / f'maps of {name}')
-        maps.append(launch.test(str(tmp_path / f'{name}.py'), str(checkpoint), *folders))
-    assert maps[:2] == maps[2:4] == maps[4:]
+        config, predictions, maps = (
+            tmp_path / f'{name}.py',
+            tmp_path / f'predicted by {name}',
+            tmp_path / f'maps of {name}',
+        )
+        predict(str(config), str(checkpoint), str(image), str(predictions), save_pred=True)
+        scores = launch.test(str(config), str(checkpoint), str(tmp_path / f'test of {name}'), str(maps))
+        written = {path.name: path.read_bytes() for path in (*predictions.glob('preds/*'), *maps.iterdir())}
+        found.append((scores, written))
+    assert found[0] == found[1] == found[2] and len(written) > 1
 
 
 def test_attention_by_its_path_takes_the_norm_of_the_network():
@@ -135,13 +143,32 @@ def test_scope_is_that_of_the_model(tmp_path):
             load_config(str(config))
 
 
-def test_suppression_by_a_function_or_its_path_is_exported():
-    cfg = load_config('configs/retinanet_soft_nano_shapes.py')
+def test_suppression_by_a_function_or_its_path(tmp_path, small_shapes):
+    """mmcv evaluates a path as it stands, where nothing is called mmcv."""
+    cfg = load_config('configs/retinanet_soft_nano_shapes.py', {'model.test_cfg.score_thr': 0.0})
+    cfg.model.test_cfg.nms.type = 'mmcv.ops.nms'
+    cfg.dump(tmp_path / 'config.py')
+    cfg = load_config(str(tmp_path / 'config.py'))
     model = mmdet.registry.MODELS.build(cfg.model)
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'weights.pth')
+    image = sorted((small_shapes / 'images/validation').iterdir())[0]
+    arguments = [str(tmp_path / 'config.py'), str(tmp_path / 'weights.pth'), str(image), str(tmp_path / 'out')]
+    assert predict(*arguments, save_pred=True) == []
+    assert json.loads((tmp_path / f'out/preds/{image.stem}.json').read_text())['scores']
+
     suppression = model.bbox_head.test_cfg.nms
-    for kind in (nms, 'mmcv.ops.nms'):
-        suppression.type = kind
-        assert Detections(model).outputs == ('boxes', 'scores', 'labels')
+    suppression.type = nms
+    assert Detections(model).outputs == ('boxes', 'scores', 'labels')
     suppression.type = soft_nms
     with pytest.raises(UsageError, match='soft_nms cannot be exported; choose nms'):
         Detections(model)
+
+
+@pytest.mark.parametrize('wrong', ['EncoderDecoder', 'LoadImageFromFile'])
+def test_a_class_that_does_not_exist_is_one_message(wrong, tmp_path, small_shapes):
+    config = tmp_path / 'config.py'
+    content = CONTENT.replace('=ROOT', f'={str(small_shapes)!r}').replace('=METAINFO', '={}')
+    config.write_text(re.sub(rf'(import .*)\b{wrong}\b', rf'\1{wrong}s as {wrong}', IMPORTS) + content)
+    image = sorted((small_shapes / 'images/validation').iterdir())[0]
+    with pytest.raises(UsageError, match=rf'config.py cannot be .*ImportError: Failed to import {wrong}s'):
+        predict(str(config), 'weights.pth', str(image), str(tmp_path / 'out'))
