@@ -31,9 +31,9 @@ def load_config(path: str, options: Options = None) -> Config:
         cfg = Config.fromfile(path)
         cfg.merge_from_dict(options or {})
         made = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
-        for part in dicts(cfg.get('model')):  # mmcv evaluates a name; the copy of a config of pure Python has a path
-            if str((part.get('nms') or {}).get('type')).startswith('mmcv.'):
-                part['nms']['type'] = type_name(part['nms'])
+        for nms in [part['nms'] for part in dicts(cfg.get('model')) if isinstance(part.get('nms'), dict)]:
+            if str(nms.get('type')).startswith('mmcv.'):  # a path, in copies of pure Python; mmcv takes names
+                nms['type'] = type_name(nms)
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error

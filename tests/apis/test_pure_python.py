@@ -128,7 +128,7 @@ def test_scope_is_that_of_the_model(tmp_path):
     config = tmp_path / 'config.py'
     for text, scope in (
         ('from mmdet.models import RetinaNet\nmodel = dict(type=RetinaNet)', 'mmdet'),
-        ("model = dict(type='mmseg.EncoderDecoder')", 'mmseg'),
+        ("model = dict(type='mmseg.EncoderDecoder', nms=True)", 'mmseg'),
         ("model = dict(type='mmpretrain.models.classifiers.ImageClassifier')\ndefault_scope = None", 'mmpretrain'),
     ):
         config.write_text(text)
