@@ -106,16 +106,15 @@ def test_trains_as_with_names_and_so_does_what_it_leaves(run, tmp_path, small_sh
 
     image, found = sorted((small_shapes / 'images/validation').iterdir())[0], []
     for name in ('named', 'pure', 'again'):
-        config, predictions, maps = (
-            tmp_path / f'{name}.py',
-            tmp_path / f'predicted by {name}',
-            tmp_path / f'maps of {name}',
-        )
-        predict(str(config), str(checkpoint), str(image), str(predictions), save_pred=True)
-        scores = launch.test(str(config), str(checkpoint), str(tmp_path / f'test of {name}'), str(maps))
-        written = {path.name: path.read_bytes() for path in (*predictions.glob('preds/*'), *maps.iterdir())}
-        found.append((scores, written))
-    assert found[0] == found[1] == found[2] and len(written) > 1
+        config, out = str(tmp_path / f'{name}.py'), tmp_path / f'results of {name}'
+        predict(config, str(checkpoint), str(image), str(out / 'predicted'), save_pred=True)
+        scores = launch.test(config, str(checkpoint), str(tmp_path / f'test of {name}'), str(out / 'maps'))
+        found.append((scores, {path.relative_to(out): path.read_bytes() for path in out.rglob('*.png')}))
+    assert found[0] == found[1] == found[2]
+    assert {path.parts[:2] for path in found[0][1]} >= {
+        ('predicted', 'preds'),
+        ('maps', image.with_suffix('.png').name),
+    }
 
 
 def test_attention_by_its_path_takes_the_norm_of_the_network():
