@@ -8,15 +8,19 @@ from typing import Callable
 
 import pandas as pd
 
-from .common import fill_page, write_table
+from .common import fill_page, markdown, write_table
 from .contenders import contender
 from .targets import GAIN, MEASURED, Run, ablations_text, ratios, short_text, targets_text
+from .worker import ALLOCATORS
+
+OVERVIEW = ('soft_norm_small', 'soft_norm_small_100', 'sima_xcit_small', 'pvt_small', 'swin_tiny', 'resnet50')
 
 
 def publish(runs: pd.DataFrame, docs: Path) -> None:
-    """Writes ``data/benchmark.csv``, the marked parts of ``benchmark.md``, and the figures by ``figures/speed.py``."""
+    """Writes ``data/benchmark.csv``, the marked parts of both pages, and the figures by ``figures/speed.py``."""
     write_table(runs, docs / 'data/benchmark.csv')
-    fill_page(docs / 'benchmark.md', benchmark=texts(runs).get)
+    for page in ('benchmark.md', 'benchmark_method.md'):
+        fill_page(docs / page, benchmark=texts(runs).get)
     subprocess.run([sys.executable, docs / 'figures/speed.py'], check=True)
 
 
@@ -42,6 +46,30 @@ def conditions(runs: pd.DataFrame) -> str:
             f'\n* {contender(run.model).label}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples()
         )
     )
+
+
+def overview(runs: pd.DataFrame) -> str:
+    """Seconds and peak memory of some backbones, with each allocator; empty if one was not measured."""
+    runs = runs[runs['dtype'] == 'float32']
+    by = runs.groupby(['model', 'height', 'backward', 'allocator'])
+    seconds, memory = (by.seconds.median().unstack(), '.2f'), (by.memory.max().unstack() / 1e6, '.0f')
+    columns = {
+        '224², s': (*seconds, 224, False),
+        '800×1344, s': (*seconds, 800, False),
+        '800×1344, MB': (*memory, 800, False),
+        'training step, s': (*seconds, 800, True),
+        'training step, MB': (*memory, 800, True),
+    }
+    allocators = [name for name in ALLOCATORS if name in set(runs.allocator)]
+
+    def cell(model: str, values: pd.DataFrame, digits: str, *case) -> str:
+        return ' / '.join(format(one, digits) for one in values.loc[(model, *case), allocators])
+
+    try:
+        rows = [[contender(model).label, *(cell(model, *column) for column in columns.values())] for model in OVERVIEW]
+    except KeyError:
+        return ''
+    return markdown(rows, ('', *columns))
 
 
 def costs(measured: str, runs: pd.DataFrame) -> str:
@@ -78,6 +106,7 @@ def _seconds(seconds: float) -> str:
 
 PARTS: dict[str, tuple[str, Callable[[pd.DataFrame], str]]] = dict(
     conditions=('# Backbones side by side', conditions),
+    overview=('## Overview', overview),
     short=('## In short', short_text),
     targets=('## Targets', targets_text),
     evaluation=('## Evaluation: forward', partial(costs, 'time')),

@@ -67,7 +67,7 @@ SENTENCES: list[tuple[str, str, Sequence[str]]] = [
     ),
     ("**With `with_cp='ffn'`**, a step's memory is {} and {} of PVT's.", 'memory in training', RECOMPUTED_OF_PVT),
     (
-        "**SimA-XCiT-S12/16** takes {} of XCiT's time there, and {} of Swin-T's.",
+        "**SimA-XCiT-S12/16** takes {} of XCiT's time for an image of 800×1344, and {} of Swin-T's.",
         'time',
         ('sima_xcit_small : xcit_small', 'sima_xcit_small : swin_tiny'),
     ),

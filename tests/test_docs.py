@@ -29,7 +29,7 @@ DESIGN = (ROOT / 'docs/design.md').read_text()
 CLI = runpy.run_path(str(ROOT / 'docs/generate/cli.py'))
 TUTORIALS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
 PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
-READMES = [*sorted(ROOT.glob('projects/*/README.md')), ROOT / 'benchmarks/README.md', ROOT / 'configs/README.md']
+READMES = [*sorted(ROOT.glob('projects/*/*.md')), ROOT / 'benchmarks/README.md', ROOT / 'configs/README.md']
 
 
 def called(page):

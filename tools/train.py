@@ -24,7 +24,7 @@ def main() -> None:
         nargs='?',
         const='auto',
         metavar='CHECKPOINT',
-        help='resume from a checkpoint, by default the latest in the work directory if there is one',
+        help='resume from a checkpoint, by default the last in the work directory if there is one',
     )
     add('--from-scratch', action='store_true', help='start from random instead of pretrained weights')
     train(**parse_run(parser))

@@ -88,19 +88,23 @@ def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
     for words in ('Evaluation', 'Training', '32×64 glibc', '32×64 keeps pages', 'SOFT-Norm-Nano, bottleneck_size=2'):
         assert words in report and words in capsys.readouterr().out + report
     assert not (tmp_path / 'data').exists()
-    (tmp_path / 'benchmark.md').write_text('Old.\n\n<!-- benchmark training -->\nold\n<!-- end -->\n\nNew.')
+    for name in ('benchmark.md', 'benchmark_method.md'):
+        (tmp_path / name).write_text('Old.\n\n<!-- benchmark training -->\nold\n<!-- end -->\n\nNew.')
     (tmp_path / 'figures').mkdir()
     shutil.copy(ROOT / 'docs/figures/speed.py', tmp_path / 'figures')
     main([*command, '--publish'], docs=tmp_path)
     assert (tmp_path / 'out/benchmark.md').read_text() == report
     assert len(pd.read_csv(tmp_path / 'data/benchmark.csv')) == len(table)
-    page = (tmp_path / 'benchmark.md').read_text()
-    assert page.startswith('Old.\n') and page.endswith('New.') and '\nold\n' not in page and '| SOFT-Norm-Nano' in page
+    for name in ('benchmark.md', 'benchmark_method.md'):
+        page = (tmp_path / name).read_text()
+        assert page.startswith('Old.\n') and page.endswith('New.')
+        assert '\nold\n' not in page and '| SOFT-Norm-Nano' in page
     assert {path.stem for path in tmp_path.glob('images/*')} == {'speed_accuracy', 'tokens'}
 
 
-def test_the_page_is_of_the_data():
-    found, page = texts(read_table(ROOT / 'docs/data/benchmark.csv')), (ROOT / 'docs/benchmark.md').read_text()
+def test_the_pages_are_of_the_data():
+    found = texts(read_table(ROOT / 'docs/data/benchmark.csv'))
+    page = ''.join((ROOT / f'docs/{name}.md').read_text() for name in ('benchmark', 'benchmark_method'))
     assert {place[3] for place in MARKED.finditer(page)} == {*found}
     assert all(text in page for text in found.values())
 

@@ -15,7 +15,6 @@ HEAD = """# Command line
 Every Python file in `tools/` is a tool, to be run in the root of the repository; `dist_*.sh` and `slurm_*.sh` there start `train.py` and `test.py` in [several
 processes](training.md#several-gpus). Exit codes: 0 done, 1 partly done, 2 wrong input, 130 interrupted.
 `--traceback` shows where an error was raised.
-This page is generated from the parsers by `docs/generate/cli.py`.
 """
 
 

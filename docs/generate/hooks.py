@@ -1,6 +1,6 @@
 """What mkdocs needs besides the pages in docs/: pages from the repository's root, links to its files, docstrings checked.
 
-README.md, CONTRIBUTING.md, CHANGELOG.md and the projects' READMEs become pages, and so do the tutorials that have been
+README.md, CONTRIBUTING.md, CHANGELOG.md and the projects' pages become pages, and so do the tutorials that have been
 run. A link from a page to a file outside docs/, such as a config, leads to a copy of that file in the site.
 """
 
@@ -18,6 +18,7 @@ PAGES = {
     'README.md': 'index.md',
     'CONTRIBUTING.md': 'contributing.md',
     'CHANGELOG.md': 'changelog.md',
+    'projects/trees/EXPERIMENTS.md': 'projects/trees_experiments.md',
     **{
         f'projects/{path.parent.name}/README.md': f'projects/{path.parent.name}.md'
         for path in ROOT.glob('projects/*/README.md')

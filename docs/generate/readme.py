@@ -21,18 +21,17 @@ SEGMENTERS = {'upernet_soft_small_160k': 'soft_norm_small', 'upernet_soft_medium
 """Configs, and the backbones of the benchmark by which their times are known."""
 
 
-def seconds() -> dict[tuple[str, int], str]:
-    """Median times of a forward pass by backbone and image height: with glibc's allocator / one that keeps pages."""
+def seconds() -> pd.DataFrame:
+    """Median times of a forward pass by backbone and image height, a column for each allocator."""
     runs = pd.read_csv(ROOT / 'docs/data/benchmark.csv')
     runs = runs[~runs.backward & (runs['dtype'] == 'float32')]
-    medians = runs.groupby(['model', 'height', 'allocator']).seconds.median().unstack()[['glibc', 'keeps pages']]
-    show = [('{:.1f}' if max(both) >= 1 else '{:.2f}', both) for both in medians.values]
-    return {key: ' / '.join(map(form.format, both)) + ' s' for key, (form, both) in zip(medians.index, show)}
+    medians = runs.groupby(['model', 'height', 'allocator']).seconds.median().unstack()
+    return medians.map(lambda time: f'{time:.1f} s' if time >= 1 else f'{time:.2f} s')
 
 
 def tables() -> str:
     """Both tables and what they are measured with, as Markdown."""
-    published, times = published_models(ROOT / 'model-index.yml'), seconds()
+    published, times = published_models(ROOT / 'model-index.yml'), seconds()['keeps pages']
     sizes = pd.read_csv(ROOT / 'docs/data/zoo.csv', index_col='config')
     parts = []
     for configs, keys, height, title in (
@@ -48,14 +47,14 @@ def tables() -> str:
             link = f'[{name}](configs/{name}.py)'
             rows.append(f'| {link} | {score} | {size.parameters:.1f} M | {int(size.flops + 0.5)} G | {time} |')
         parts.append('\n'.join(rows))
-    rival = ' and '.join(times['pvt_small', height] for height in (800, 512))
+    rival, defaults = (' and '.join(each['pvt_small'][[800, 512]]) for each in (times, seconds()['glibc']))
     parts.append(
         '* Scores: arXiv 2207.03341, Table 4, Table 5 and Table 6; for SimA arXiv 2206.08898, Table 3.\n'
         '* Parameters and FLOPs: counted by `make zoo`, at 1280×800 for detectors and 512×512 for segmenters. FLOPs are\n'
-        "  multiply-accumulates without SOFT's inverse.\n"
-        '* CPU time: one forward pass of the backbone on two cores, at 800×1344 for detectors and 512×512 for segmenters\n'
-        "  ([benchmark](docs/benchmark.md#conditions): machine and hour change it), with glibc's allocator / one that keeps pages.\n"
-        f'  PVT-Small takes {rival}.'
+        "  multiply-accumulates. As in the papers, SOFT's inverse is left out ([how much that is](docs/flops.md)).\n"
+        '* CPU time: one forward pass of the backbone on two cores, at 800×1344 for detectors and 512×512 for segmenters.\n'
+        f'  PVT-Small takes {rival}. This is with an allocator that keeps freed memory, such as jemalloc.\n'
+        f'  With that of glibc PVT-Small takes {defaults} ([benchmark](docs/benchmark.md)).'
     )
     return '\n\n'.join(parts)
 

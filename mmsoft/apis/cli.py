@@ -67,7 +67,7 @@ def run_parser(description: Optional[str], demo_data: str, checkpoint: bool = Fa
     """A parser with the options that training and testing share; ``demo_data`` is the help of that one."""
     parser = config_parser(description, checkpoint)
     add = parser.add_argument
-    add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/CONFIG)')
+    add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/NAME, of a config NAME.py)')
     add('--demo-data', action='store_true', help=demo_data)
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='what starts the processes')
     add('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
