@@ -54,13 +54,13 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     older than the one that it names are of an earlier training.
     """
     record = Path(work_dir, 'last_checkpoint')
-    last = Path(record.read_text().strip() if record.is_file() else '-')
+    last = Path(record.read_text().strip() if record.is_file() else '')
+    prefix = last.stem.rstrip('0123456789') if last.name else None  # such as 'epoch_'
     for folder in (Path(work_dir), *([last.parent] if last.parent != Path('.') else [])):
         since = (folder / last.name).stat().st_mtime if (folder / last.name).is_file() else 0
         paths = [path for path in folder.glob('*.pth') if path.exists() and path.stat().st_mtime >= since]
         named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in paths]
-        found = [(last.stem.startswith(match[1] or '-'), int(match[2]), str(path)) for match, path in named if match]
-        if found:
+        if found := [(match[1] == prefix, int(match[2]), str(path)) for match, path in named if match]:
             return max(found)[2]
     return None
 

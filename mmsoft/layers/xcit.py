@@ -48,7 +48,7 @@ def attend_inside(
 
     ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places.
     """
-    if mask is None or getattr(attn, 'takes_mask', True):
+    if mask is None or attn.takes_mask:
         return attn(x, hw, mask)
     assert sizes is not None
     extra, outs = x.size(1) - hw[0] * hw[1], []
@@ -78,7 +78,7 @@ class ConvPatchEmbed(BaseModule):
         super().__init__()
         steps = patch_size.bit_length() - 1
         if patch_size != 2**steps or steps == 0 or embed_dims % 2 ** (steps - 1):
-            raise OptionError(f'{embed_dims} channels do not make patches of {patch_size} by doubling')
+            raise OptionError(f'patch_size must be a power of two whose half divides {embed_dims}; got {patch_size}')
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
         acts = [nn.GELU] * (steps - 1) + [nn.Identity]
         sizes = zip(widths, widths[1:], acts)

@@ -82,7 +82,7 @@ class MaxPool(nn.MaxPool2d):
 def _rescale(channels: int, scale: float, norm_cfg: dict) -> nn.Module:
     steps = round(math.log2(scale)) if scale > 0 else 0
     if 2.0**steps != scale:
-        raise OptionError(f'rescales must be powers of two, got {scale}')
+        raise OptionError(f'rescales must be powers of two; got {scale}')
     if steps < 0:
         return MaxPool(2**-steps)
     layers: list[nn.Module] = []

@@ -16,7 +16,7 @@ from . import fused
 from .numerics import at_least_float32, exact_product, is_exporting, no_autocast
 
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
-MIN_EXPONENT = -80.0  # below it, exp is a subnormal number, with which a CPU is several times as slow, or 0
+MIN_EXPONENT = -80.0  # from -87.3 down exp is a subnormal number, with which a CPU is several times as slow, or 0
 
 
 @at_least_float32
