@@ -24,12 +24,11 @@ class CosFormerAttention(MultiheadAttention):
     Args:
         site (Site): The place it is made for.
         reweight (bool): With the cosines. Defaults to False, as in 2206.08898, Table 2.
-        eps (float): Minimum sum of weights that is divided by.
     """
 
-    def __init__(self, site: Site, reweight: bool = False, eps: float = 1e-6) -> None:
+    def __init__(self, site: Site, reweight: bool = False) -> None:
         super().__init__(site._replace(project=None))
-        self.reweight, self.eps = reweight, eps
+        self.reweight = reweight
         self.kind += '(reweight=True)' if reweight else ''
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
@@ -38,7 +37,7 @@ class CosFormerAttention(MultiheadAttention):
         if self.reweight:
             waves = _waves(hw, x.size(1) - hw[0] * hw[1], x)
             q, k = ((t.unsqueeze(-2) * waves).flatten(-2) for t in (q, k))
-        return self.merge_heads(weighted_mean(q, k, v, self.eps))
+        return self.merge_heads(weighted_mean(q, k, v, eps=1e-6))
 
 
 @at_least_float32

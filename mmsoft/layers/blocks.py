@@ -43,8 +43,9 @@ class FFN(BaseModule):
 
 def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: Union[bool, str] = False) -> Tensor:
     """Calls a block, which ``with_cp`` computes again in the backward pass to keep less; ``'ffn'``: its FFN."""
-    block.ffn.recompute = with_cp == 'ffn'  # at each call, as timm's set_grad_checkpointing changes with_cp
-    if with_cp and not block.ffn.recompute and x.requires_grad:
+    if with_cp == 'ffn' or hasattr(block, 'ffn'):  # a user's wrapper of a block may have none
+        block.ffn.recompute = with_cp == 'ffn'  # at each call, as timm's set_grad_checkpointing changes with_cp
+    if with_cp and with_cp != 'ffn' and x.requires_grad:
         return cp.checkpoint(block, x, *args, use_reentrant=False)
     return block(x, *args)
 

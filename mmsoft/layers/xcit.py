@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mmsoft.utils import OptionError
 
 from .blocks import FFN
-from .embed import ConvNormAct
+from .embed import ConvNormAct, PatchConv
 from .maps import HW, to_map, to_tokens
 
 NUM_FEATS, TEMPERATURE = 32, 10000.0  # of positions: waves of each coordinate, their longest over their shortest
@@ -89,6 +89,8 @@ class ConvPatchEmbed(BaseModule):
 
         Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
         """
+        # Of one contiguous image on a CPU torch's batch norm returns wrong gradients where a class token has some, too.
+        x = x.contiguous(memory_format=torch.channels_last)
         for conv in self.convs:
             x = conv(x)
             if extent is not None:
@@ -100,29 +102,25 @@ class ConvPatchEmbed(BaseModule):
 class FourierPositionEncoding(BaseModule):
     """Sines and cosines of both coordinates, projected to the channels of the tokens (XCiT, published network).
 
-    Coordinates run from 2π / rows to 2π, whatever the grid. The projection is a 1×1 convolution, but each of its
-    halves sees one coordinate, so rows and columns are projected apart and added: H + W products instead of H · W.
-    ``embed_dims`` are the channels C.
+    Coordinates run from 2π / rows to 2π, whatever the grid. ``embed_dims`` are the channels C.
     """
 
     def __init__(self, embed_dims: int) -> None:
         super().__init__()
-        self.proj = nn.Conv2d(2 * NUM_FEATS, embed_dims, 1)
+        self.proj = PatchConv(2 * NUM_FEATS, embed_dims, 1)
 
     def forward(self, hw: HW, extent: Optional[Tensor] = None) -> Tensor:
-        """Encoding of a grid, shape (H' · W', C), or (B, H' · W', C) for grids of which (B, 2) ``extent`` is used."""
+        """Encoding of a grid: (1, H' · W', C), or (B, H' · W', C) for grids of which (B, 2) ``extent`` is used."""
         rows, columns = (None, None) if extent is None else extent.unsqueeze(2).unbind(1)
-        weight_y, weight_x = self.proj.weight.flatten(1).chunk(2, dim=1)
-        y = F.linear(self._waves(hw[0], rows), weight_y, self.proj.bias)
-        x = F.linear(self._waves(hw[1], columns), weight_x)
-        return (y.unsqueeze(-2) + x.unsqueeze(-3)).flatten(-3, -2)
+        y, x = self._waves(hw[0], rows).unsqueeze(2), self._waves(hw[1], columns).unsqueeze(1)
+        return to_tokens(self.proj(torch.cat(torch.broadcast_tensors(y, x), dim=3).permute(0, 3, 1, 2)))
 
     def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
-        """Sine and cosine in turn, shape (length, 32), or (B, length, 32) for (B, 1) ``extent``."""
-        weight = self.proj.weight
+        """Sine and cosine in turn, shape (1, length, 32), or (B, length, 32) for (B, 1) ``extent``."""
+        weight = next(self.parameters())
         exact: dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
         place = torch.arange(1, length + 1, **exact)
-        phase = place / ((place[-1:] if extent is None else extent.to(place)) + 1e-6) * (2 * math.pi)
+        phase = place / ((place[-1:, None] if extent is None else extent.to(place)) + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * TEMPERATURE ** (-torch.arange(0, NUM_FEATS, 2, **exact) / NUM_FEATS)
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
 

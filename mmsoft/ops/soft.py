@@ -56,8 +56,10 @@ def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, ga
 def _product(iterations: int, *tensors: Tensor) -> Tensor:
     """Pᵀ · after · inv(A) · before · P · v of tensors that have heads as their second dimension."""
     q, tokens, v, matrix, alpha, before, after = tensors
-    heads = -1 if is_exporting() else 0  # whose P is held at a time; -1: of all, 0: of none
-    if not (heads or torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling() or q.device.type != 'cpu'):
+    # Of so many heads P is held at a time: of all (-1) in an exported graph, of some on a CPU without gradients.
+    heads = -1 if is_exporting() else 0
+    streams = torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling() or q.device.type != 'cpu'
+    if not (heads or streams):
         heads = at_a_time(HELD_ELEMENTS, q.size(0) * q.size(2) * tokens.size(2), q.size(1))
     if 0 < heads < q.size(1):
         return torch.cat([_product(iterations, *group) for group in zip(*(t.split(heads, 1) for t in tensors))], 1)

@@ -239,6 +239,57 @@ def test_an_image_does_not_depend_on_its_batch(backbone):
         assert_close(batch[:1], alone, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize('hw', [(64, 96), (8, 64), (33, 70)], ids='{0[0]}x{0[1]}'.format)
+@pytest.mark.parametrize(
+    'options', [{}, dict(with_cls_token=True), dict(out_type='cls_token', out_indices=(2,))], ids=str
+)
+@EACH
+def test_gradients_of_an_image_are_half_of_those_of_two_copies(backbone, options, hw):
+    """torch's batch norm misreads, on a CPU, gradients of a single image that are a part of a larger tensor."""
+    model = small(backbone, **options).double().eval()
+    image, gradients = torch.randn(1, 3, *hw, dtype=torch.float64), []
+    for copies in (1, 2):
+        model.zero_grad()
+        outs = tensors(model(image.repeat(copies, 1, 1, 1)))
+        generator = torch.Generator().manual_seed(0)
+        weights = [torch.randn(out.shape[1:], generator=generator, dtype=torch.float64) for out in outs]
+        sum((out * weight).sum() for out, weight in zip(outs, weights)).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert_close([2 * gradient for gradient in gradients[0]], gradients[1], rtol=1e-7, atol=1e-9)
+
+
+@EACH
+def test_every_layer_is_called(backbone):
+    """So adapters, which replace layers by others, and hooks have an effect."""
+    model, called = small(backbone, with_cls_token=True), set()
+    layers = {name: one for name, one in model.named_modules() if list(one.parameters(recurse=False))}
+    leaves = {name for name, one in layers.items() if not list(one.children())}
+    for name in leaves:
+        layers[name].register_forward_hook(lambda *_, name=name: called.add(name))
+    model(torch.rand(1, 3, 64, 64))
+    assert called == leaves and len(leaves) >= 20
+
+
+class Wrapped(torch.nn.Module):
+    """A user's wrapper of a block."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, *args):
+        return self.block(*args)
+
+
+@EACH
+def test_blocks_can_be_wrapped(backbone):
+    model, images = small(backbone).eval(), torch.rand(1, 3, 64, 64)
+    expected = model(images)
+    blocks = model.stages[1].blocks if backbone is SimACvT else model.blocks
+    blocks[0] = Wrapped(blocks[0])
+    assert_close(model(images), expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize('height, width', [(64, 96), (50, 61), (33, 96)])
 def test_mask_makes_padding_vanish(height, width):
     """A padded image gives what it gives alone, whatever the size of its companions; without the mask it does not."""
@@ -279,7 +330,7 @@ def test_mask_around_an_attention_of_the_class_token_without_one():
 def test_mask_keeps_float64():
     model = small(SimAXCiT, mask_padding=True).double().eval()
     masked = model.pos_encoding((3, 4), torch.tensor([[3, 4]]))
-    assert_close(masked[0], model.pos_encoding((3, 4)), rtol=0, atol=1e-15)
+    assert_close(masked, model.pos_encoding((3, 4)), rtol=0, atol=1e-15)
 
 
 def reference_weights(model):

@@ -93,7 +93,9 @@ class TestLatest:
         (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
         assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')
 
-    @pytest.mark.parametrize('record, newest', [('', 'epoch_7.pth'), ('5.pth', '5.pth'), ('epoch_6.pth', 'epoch_7.pth')])
+    @pytest.mark.parametrize(
+        'record, newest', [('', 'epoch_7.pth'), ('5.pth', '5.pth'), ('epoch_6.pth', 'epoch_7.pth')]
+    )
     def test_of_names_that_are_numbers_alone(self, tmp_path, record, newest):
         for name in ('5.pth', 'epoch_7.pth'):
             save(tmp_path / name)
