@@ -58,11 +58,16 @@ def count_flops(model: nn.Module, inputs: Union[Tensor, tuple[Tensor, ...]]) -> 
         RuntimeError: If the model has an autograd function without a handle, which would not be counted.
     """
     training = model.training
+    picking = [module for module in model.modules() if getattr(module, 'sampling', None) == 'random']
+    for module in picking:  # random tokens cannot be traced; the first ones are as many
+        module.sampling = 'biased'
     analyzer = FlopAnalyzer(model.eval(), inputs).set_op_handle(**FLOP_HANDLES)
     analyzer.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad():
         flops = analyzer.by_operator()
     model.train(training)
+    for module in picking:
+        module.sampling = 'random'
     unknown = [name for name in analyzer.unsupported_ops() if name.startswith('prim::PythonOp')]
     if unknown:
         raise RuntimeError(f'{", ".join(unknown)} cannot be counted; add a handle to FLOP_HANDLES.')

@@ -19,8 +19,9 @@ OVERVIEW = ('soft_norm_small', 'soft_norm_small_100', 'sima_xcit_small', 'pvt_sm
 def publish(runs: pd.DataFrame, docs: Path) -> None:
     """Writes ``data/benchmark.csv``, the marked parts of both pages, and the figures by ``figures/speed.py``."""
     write_table(runs, docs / 'data/benchmark.csv')
+    found = texts(runs)
     for page in ('benchmark.md', 'benchmark_method.md'):
-        fill_page(docs / page, benchmark=texts(runs).get)
+        fill_page(docs / page, benchmark=found.get)
     subprocess.run([sys.executable, docs / 'figures/speed.py'], check=True)
 
 
@@ -50,7 +51,7 @@ def conditions(runs: pd.DataFrame) -> str:
 
 def overview(runs: pd.DataFrame) -> str:
     """Seconds and peak memory of some backbones, with each allocator; empty if one was not measured."""
-    runs = runs[runs['dtype'] == 'float32']
+    runs = runs[(runs['dtype'] == 'float32') & runs.model.isin(OVERVIEW)]
     by = runs.groupby(['model', 'height', 'backward', 'allocator'])
     seconds, memory = (by.seconds.median().unstack(), '.2f'), (by.memory.max().unstack() / 1e6, '.0f')
     columns = {
@@ -61,14 +62,14 @@ def overview(runs: pd.DataFrame) -> str:
         'training step, MB': (*memory, 800, True),
     }
     allocators = [name for name in ALLOCATORS if name in set(runs.allocator)]
-
-    def cell(model: str, values: pd.DataFrame, digits: str, *case) -> str:
-        return ' / '.join(format(one, digits) for one in values.loc[(model, *case), allocators])
-
-    try:
-        rows = [[contender(model).label, *(cell(model, *column) for column in columns.values())] for model in OVERVIEW]
-    except KeyError:
+    cases = pd.MultiIndex.from_product((OVERVIEW, (224, 800), (False, True)))
+    if runs.empty or seconds[0].reindex(cases).isna().any(axis=None):
         return ''
+
+    def cell(model: str, values: pd.DataFrame, digits: str, height: int, backward: bool) -> str:
+        return ' / '.join(format(one, digits) for one in values.loc[(model, height, backward), allocators])
+
+    rows = [[contender(model).label, *(cell(model, *column) for column in columns.values())] for model in OVERVIEW]
     return markdown(rows, ('', *columns))
 
 

@@ -84,7 +84,7 @@ INVERSES = {'36': 0.07, '49': 0.19, '64': 0.42, '81': 0.85}  # 20 iterations, of
 
 # Their products are those of a config beside them.
 ALIKE = (
-    *('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'random', 'biased', 'gaussian_softmax'),
+    *('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'biased', 'gaussian_softmax'),
     *('no_norm', 'single_head', 'cosformer_in1k'),
 )
 

@@ -48,7 +48,7 @@ def attend_inside(
 
     ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places.
     """
-    if mask is None or attn.takes_mask:
+    if mask is None or getattr(attn, 'takes_mask', True):
         return attn(x, hw, mask)
     assert sizes is not None
     extra, outs = x.size(1) - hw[0] * hw[1], []
@@ -90,9 +90,8 @@ class ConvPatchEmbed(BaseModule):
         Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
         """
         # Of one contiguous image on a CPU torch's batch norm returns wrong gradients where a class token has some, too.
-        x = x.contiguous(memory_format=torch.channels_last)
         for conv in self.convs:
-            x = conv(x)
+            x = conv(x.contiguous(memory_format=torch.channels_last))
             if extent is not None:
                 extent = (extent + 1) // 2
                 x = x * extent_mask(extent, x.shape[-2:])

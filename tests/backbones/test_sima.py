@@ -239,23 +239,32 @@ def test_an_image_does_not_depend_on_its_batch(backbone):
         assert_close(batch[:1], alone, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize('hw', [(64, 96), (8, 64), (33, 70)], ids='{0[0]}x{0[1]}'.format)
+@pytest.mark.parametrize('hw', [(64, 96), (8, 70)], ids='{0[0]}x{0[1]}'.format)
 @pytest.mark.parametrize(
-    'options', [{}, dict(with_cls_token=True), dict(out_type='cls_token', out_indices=(2,))], ids=str
+    'options',
+    [
+        {},
+        dict(with_cls_token=True),
+        dict(out_type='cls_token', in_channels=1),
+        dict(out_type='cls_token', in_channels=4),
+    ],
+    ids=str,
 )
 @EACH
 def test_gradients_of_an_image_are_half_of_those_of_two_copies(backbone, options, hw):
     """torch's batch norm misreads, on a CPU, gradients of a single image that are a part of a larger tensor."""
-    model = small(backbone, **options).double().eval()
-    image, gradients = torch.randn(1, 3, *hw, dtype=torch.float64), []
-    for copies in (1, 2):
-        model.zero_grad()
-        outs = tensors(model(image.repeat(copies, 1, 1, 1)))
-        generator = torch.Generator().manual_seed(0)
-        weights = [torch.randn(out.shape[1:], generator=generator, dtype=torch.float64) for out in outs]
-        sum((out * weight).sum() for out, weight in zip(outs, weights)).backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    assert_close([2 * gradient for gradient in gradients[0]], gradients[1], rtol=1e-7, atol=1e-9)
+    model = small(backbone, **options).double()
+    image = torch.randn(1, model.in_channels, *hw, dtype=torch.float64)
+    for mode in (True, False):
+        gradients = []
+        for copies in (1, 2):
+            model.train(mode).zero_grad()
+            outs = tensors(model(image.repeat(copies, 1, 1, 1)))
+            generator = torch.Generator().manual_seed(0)
+            weights = [torch.randn(out.shape[1:], generator=generator, dtype=torch.float64) for out in outs]
+            sum((out * weight).sum() for out, weight in zip(outs, weights)).backward()
+            gradients.append([parameter.grad for parameter in model.parameters()])
+        assert_close([2 * gradient for gradient in gradients[0]], gradients[1], rtol=1e-7, atol=1e-9)
 
 
 @EACH
