@@ -17,7 +17,9 @@ def to_map(tokens: Tensor, hw: HW) -> Tensor:
 
 def to_tokens(x: Tensor) -> Tensor:
     """Views a map of shape (B, C, H, W) as tokens of shape (B, H · W, C)."""
-    return x.flatten(2).transpose(1, 2)
+    # Not flatten(2).transpose(1, 2): the gradient of one image, if a class token has some, too, would then have strides
+    # that torch's batch norm misreads on a CPU.
+    return x.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:

@@ -89,9 +89,8 @@ class ConvPatchEmbed(BaseModule):
 
         Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
         """
-        # Of one contiguous image on a CPU torch's batch norm returns wrong gradients where a class token has some, too.
         for conv in self.convs:
-            x = conv(x.contiguous(memory_format=torch.channels_last))
+            x = conv(x)
             if extent is not None:
                 extent = (extent + 1) // 2
                 x = x * extent_mask(extent, x.shape[-2:])
