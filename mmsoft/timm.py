@@ -167,7 +167,6 @@ class TimmModel(nn.Module):
 
 
 def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
-
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
         for part in dicts(kwargs):  # mmengine would import what any dotted name says, and a Hub's config is untrusted

@@ -42,8 +42,7 @@ class AttentionShareHook(Hook):
             return
         kinds = [(name, one, kind) for name, one in contributions.items() for kind in ('share', 'exponent', 'gain')]
         scalars = {f'attention_{kind}/{name}': getattr(one, kind) for name, one, kind in kinds}
-        known = {name: value for name, value in scalars.items() if value is not None}
-        runner.visualizer.add_scalars(known, step=runner.iter + 1)
+        runner.visualizer.add_scalars({k: v for k, v in scalars.items() if v is not None}, step=runner.iter + 1)
         runner.logger.info('Attention share: ' + ', '.join(f'{name} {share:.2g}' for name, share in shares.items()))
         open_stages = {stage_of(name) for name, share in shares.items() if share >= 0.01}
         closed = sorted({stage_of(name) for name in shares} - open_stages)

@@ -12,6 +12,7 @@ from mmdet.datasets import CocoDataset, Objects365V1Dataset
 from mmengine.config import Config
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS
+from trainings import forget_runs, project
 
 from mmsoft.apis import launch
 from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
@@ -58,6 +59,15 @@ def test_panoptic_data_are_scored_by_two_files(name):
     cfg.val_evaluator = [dict(type='CocoMetric', ann_file=cfg.val_dataloader.dataset.ann_file) for _ in range(2)]
     cfg.val_evaluator[1].ann_file = 'y.json'
     assert 'val_evaluator.ann_file is ' in sentence(check_evaluators, cfg, 'val')
+
+
+def test_flexible_runner(small_shapes, tmp_path, monkeypatch):
+    """mmengine's runner for DeepSpeed and FSDP, which builds its model when training begins."""
+    monkeypatch.chdir(project(tmp_path, small_shapes))
+    forget_runs()
+    options = {'runner_type': 'FlexibleRunner', 'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2}
+    launch.train('segmenter.py', 'work', cfg_options=options)
+    assert Path('work/iter_2.pth').exists()
 
 
 def test_a_missing_file_is_one_sentence():
