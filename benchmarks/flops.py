@@ -5,6 +5,7 @@ it takes on the machine at hand: a kernel product as two products, the inverse a
 published networks, 2 m³ a step. The papers' figures leave the inverse out, so it is an entry of its own.
 """
 
+import copy
 import typing
 from collections import Counter
 from math import prod
@@ -52,22 +53,19 @@ FLOP_HANDLES: dict[str, Callable] = {
 def count_flops(model: nn.Module, inputs: Union[Tensor, tuple[Tensor, ...]]) -> typing.Counter[str]:
     """Multiply-accumulates of a model by operator: ``'linear'``, ``'conv'``, … and, of SOFT's inverse, :data:`INVERSE`.
 
-    The model is called once with ``inputs``, in eval mode and without gradients.
+    A copy of the model is called once with ``inputs``, in eval mode and without gradients.
 
     Raises:
         RuntimeError: If the model has an autograd function without a handle, which would not be counted.
     """
-    training = model.training
-    picking = [module for module in model.modules() if getattr(module, 'sampling', None) == 'random']
-    for module in picking:  # random tokens cannot be traced; the first ones are as many
-        module.sampling = 'biased'
-    analyzer = FlopAnalyzer(model.eval(), inputs).set_op_handle(**FLOP_HANDLES)
+    model = copy.deepcopy(model).eval()
+    for module in model.modules():
+        if getattr(module, 'sampling', None) == 'random':  # which cannot be traced; the first tokens are as many
+            module.sampling = 'biased'
+    analyzer = FlopAnalyzer(model, inputs).set_op_handle(**FLOP_HANDLES)
     analyzer.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad():
         flops = analyzer.by_operator()
-    model.train(training)
-    for module in picking:
-        module.sampling = 'random'
     unknown = [name for name in analyzer.unsupported_ops() if name.startswith('prim::PythonOp')]
     if unknown:
         raise RuntimeError(f'{", ".join(unknown)} cannot be counted; add a handle to FLOP_HANDLES.')

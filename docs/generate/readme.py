@@ -31,7 +31,7 @@ def seconds() -> pd.DataFrame:
 
 def tables() -> str:
     """Both tables and what they are measured with, as Markdown."""
-    published, times = published_models(ROOT / 'model-index.yml'), seconds()['keeps pages']
+    published, medians = published_models(ROOT / 'model-index.yml'), seconds()
     sizes = pd.read_csv(ROOT / 'docs/data/zoo.csv', index_col='config')
     parts = []
     for configs, keys, height, title in (
@@ -43,11 +43,11 @@ def tables() -> str:
             printed = published[name]['Scores']
             score = ' / '.join(f'{printed[key]:.1f}' for key in keys if key in printed)
             size = sizes.loc[name]
-            time = times.get((backbone, height), '–')
+            time = medians['keeps pages'].get((backbone, height), '–')
             link = f'[{name}](configs/{name}.py)'
             rows.append(f'| {link} | {score} | {size.parameters:.1f} M | {int(size.flops + 0.5)} G | {time} |')
         parts.append('\n'.join(rows))
-    rival, defaults = (' and '.join(each['pvt_small'][[800, 512]]) for each in (times, seconds()['glibc']))
+    rival, defaults = (' and '.join(medians[name]['pvt_small'][[800, 512]]) for name in ('keeps pages', 'glibc'))
     parts.append(
         '* Scores: arXiv 2207.03341, Table 4, Table 5 and Table 6; for SimA arXiv 2206.08898, Table 3.\n'
         '* Parameters and FLOPs: counted by `make zoo`, at 1280×800 for detectors and 512×512 for segmenters. FLOPs are\n'
