@@ -81,11 +81,6 @@ def install(folder: Path) -> None:
     for shim in Path(sysconfig.get_path('purelib')).glob('distutils-precedence.pth'):
         shutil.copy(shim, site)  # setuptools', of which Python 3.12 has its distutils
     place.run('-m', 'pip', '--python', place.python, 'install', *OFFLINE, *wheels.glob('*.whl'), interpreter=HERE)
-    place.run(
-        '-c',
-        'from mmsoft.datasets.shapes import ensure_shapes; '
-        'ensure_shapes(train=4, val=2, portraits=32, size=64, portrait_size=32)',
-    )
 
 
 @pytest.fixture(scope='session')
@@ -95,16 +90,25 @@ def elsewhere(once):
 
 
 @pytest.fixture(scope='session')
-def trained(elsewhere, once):
+def with_data(elsewhere, once):
+    """The same place with images to train on, made there."""
+    sizes = 'train=4, val=2, portraits=32, size=64, portrait_size=32'
+    make = f'from mmsoft.datasets.shapes import ensure_shapes; ensure_shapes({sizes})'
+    once('install_data', lambda _: elsewhere.run('-c', make))
+    return elsewhere
+
+
+@pytest.fixture(scope='session')
+def trained(with_data, once):
     """Config, checkpoint and work directory of one epoch by ``mim train mmsoft``, where mim finds a wheel."""
-    config = elsewhere.resource(f'configs/{CONFIG}')
+    config = with_data.resource(f'configs/{CONFIG}')
 
     def train(work_dir):
         options = '--work-dir', work_dir, '--cfg-options', 'train_cfg.max_epochs=1'
         if FORK:
-            elsewhere.run(elsewhere.resource('tools/train.py'), config, *options)
+            with_data.run(with_data.resource('tools/train.py'), config, *options)
         else:
-            elsewhere.mim('train', 'mmsoft', CONFIG, *options)
+            with_data.mim('train', 'mmsoft', CONFIG, *options)
 
     work_dir = once('trained', train)
     return config, work_dir / 'epoch_1.pth', work_dir
@@ -142,11 +146,11 @@ def test_mim_searches_the_model_index(elsewhere):
 
 
 @pytest.mark.slow
-def test_mmdet_trains_a_config_of_ones_own(elsewhere):
-    (elsewhere.folder / 'own.py').write_text(OWN_CONFIG)
-    printed = elsewhere.mim('train', MMDET, 'own.py', '--work-dir', 'own', '--cfg-options', *SMALL)
+def test_mmdet_trains_a_config_of_ones_own(with_data):
+    (with_data.folder / 'own.py').write_text(OWN_CONFIG)
+    printed = with_data.mim('train', MMDET, 'own.py', '--work-dir', 'own', '--cfg-options', *SMALL)
     assert 'Training finished successfully' in printed
-    assert (elsewhere.folder / 'own/epoch_1.pth').exists()
+    assert (with_data.folder / 'own/epoch_1.pth').exists()
 
 
 @pytest.mark.slow

@@ -412,7 +412,8 @@ def test_drawings_replace_nothing(scope, folder, tmp_path, monkeypatch):
         ("init_cfg=[dict(type='Normal')]", 'cannot be run'),
     ],
 )
-def test_an_initial_checkpoint_needs_no_init_cfg(given, says, tmp_path):
+def test_an_initial_checkpoint_needs_no_init_cfg(given, says, small_shapes, tmp_path, monkeypatch):
+    monkeypatch.chdir(project(tmp_path, small_shapes))
     config = tmp_path / 'config.py'
     config.write_text(f"_base_ = '{ROOT}/configs/retinanet_soft_nano_shapes.py'\nmodel = dict(backbone=dict({given}))")
     options = {'model.backbone.init_cfg.checkpoint': str(tmp_path / 'absent.pth'), 'work_dir': str(tmp_path)}
@@ -422,7 +423,8 @@ def test_an_initial_checkpoint_needs_no_init_cfg(given, says, tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['Pretrained', 'PretrainedInit', 'mmengine.model.PretrainedInit'])
-def test_an_initial_checkpoint_keeps_the_prefix(kind, tmp_path):
+def test_an_initial_checkpoint_keeps_the_prefix(kind, small_shapes, tmp_path, monkeypatch):
+    monkeypatch.chdir(project(tmp_path, small_shapes))
     config, option = tmp_path / 'config.py', 'model.backbone.init_cfg.checkpoint'
     given = dict(type=kind, checkpoint='old.pth', prefix='student.')
     base = f'{ROOT}/configs/retinanet_soft_nano_shapes.py'
