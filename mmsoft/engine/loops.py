@@ -6,8 +6,8 @@ the bit, with any number of workers, if the device computes reproducibly (``rand
 GPU). Number of processes and batch size must stay. Gradients that are accumulated over iterations are not kept.
 """
 
-from collections.abc import Iterator
-from itertools import chain, islice, repeat
+from collections.abc import Iterable
+from itertools import chain, repeat
 from typing import Any, Optional, Union
 
 from mmengine.dist import broadcast_object_list, get_rank
@@ -37,7 +37,7 @@ class _Resumable:
         config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=self.endless)
         loader = Runner.build_dataloader(config, seed=runner.seed)
         # mmengine's endless loop would start the loader's workers now, before it is known where to begin.
-        super().__init__(runner, _Batches(loader, 0) if self.endless else loader, **kwargs)
+        super().__init__(runner, _Batches((), loader) if self.endless else loader, **kwargs)
         self.dataloader = loader
 
     def run(self) -> Any:
@@ -48,7 +48,7 @@ class _Resumable:
         self.batches.seed = self.batches.sampler.seed = seed[0]
         self.batches.first, self.batches.trained = self.iter, self.trained()
         if self.endless:
-            self.dataloader_iterator = _Batches(self.dataloader, self.iter)
+            self.dataloader_iterator = _Batches(repeat(None, self.iter), self.dataloader)
         return super().run()
 
     def run_iter(self, *args) -> None:
@@ -96,21 +96,15 @@ class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
         return self.iter
 
 
-class _Batches:
+class _Batches(chain):
     """A loader's batches behind Nones for trained ones: mmengine draws and drops as many, onedl-mmengine skips them."""
 
-    def __init__(self, loader: DataLoader, trained: int) -> None:
+    def __init__(self, trained: Iterable[None], loader: DataLoader) -> None:
         self.dataset = loader.dataset
-        self.batches = chain(repeat(None, trained), loader)
-
-    def __iter__(self) -> Iterator:
-        return self.batches
-
-    def __next__(self) -> Any:
-        return next(self.batches)
 
     def skip_iter(self, number: int) -> None:
-        self.batches = islice(self.batches, number, None)
+        for _ in range(number):
+            next(self)
 
 
 @RUNNERS.register_module()
