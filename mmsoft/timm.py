@@ -24,6 +24,7 @@ from mmsoft.utils import OptionError, check_choice
 from mmsoft.utils.config import dicts, split_pretrained
 
 __all__ = ['TimmModel']
+Backbone = type[BaseBackbone]
 Indices = Optional[Union[int, Sequence[int]]]
 register_notrace_module(BaseBackbone)  # torch.fx cannot follow decisions by the size of a map
 
@@ -40,12 +41,7 @@ class TimmModel(nn.Module):
     """
 
     def __init__(
-        self,
-        backbone: type[BaseBackbone],
-        num_classes: int = 1000,
-        in_chans: int = 3,
-        global_pool: str = 'token',
-        **kwargs,
+        self, backbone: Backbone, num_classes: int = 1000, in_chans: int = 3, global_pool: str = 'token', **kwargs
     ) -> None:
         super().__init__()
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
@@ -166,7 +162,7 @@ class TimmModel(nn.Module):
                 del state_dict[name]
 
 
-def _register(name: str, backbone: type[BaseBackbone], **options) -> None:
+def _register(name: str, backbone: Backbone, **options) -> None:
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
         for part in dicts(kwargs):  # mmengine would import what any dotted name says, and a Hub's config is untrusted

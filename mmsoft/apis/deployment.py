@@ -23,7 +23,6 @@ from mmsoft.utils.files import atomic_write
 from .tasks import build_task
 
 KEY = 'mmsoft'  # where the description is, as JSON, in a file's metadata
-OPSET = 17
 Size = Optional[Sequence[int]]
 AXES = {0: 'batch', 2: 'height', 3: 'width'}  # dimensions of images that may be free
 
@@ -128,7 +127,7 @@ def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], 
     by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
     names = dict(input_names=list(graph.inputs), output_names=list(graph.outputs))
     axes = dict(images={dim: AXES[dim] for dim in free})
-    torch.onnx.export(graph, example, contents, opset_version=OPSET, dynamic_axes=axes, **names, **by_script)
+    torch.onnx.export(graph, example, contents, opset_version=17, dynamic_axes=axes, **names, **by_script)
     model = onnx.load_model_from_string(contents.getvalue())
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
     onnx.helper.set_model_props(model, {KEY: text})
