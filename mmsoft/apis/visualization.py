@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
 
 from mmsoft.attention.measure import measured_attention, stage_of
 from mmsoft.attention.soft import BottleneckTokens
@@ -150,5 +149,5 @@ def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
         if module in names:
             seen[names[module]] = Bottleneck(inputs[0].detach(), tokens.detach(), module.grid(inputs[0].shape[2:]))
 
-    with register_module_forward_hook(keep):
+    with nn.modules.module.register_module_forward_hook(keep):
         yield seen

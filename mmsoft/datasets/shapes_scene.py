@@ -18,7 +18,6 @@ MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
 DULL, VIVID = (0.0, 0.3), (0.6, 1.0)  # saturation of the background and of objects
 HUE_SPREAD = 0.06  # standard deviation of a class's hues, in turns of the colour circle
-SKY = -1  # instead of a label
 _SUBPIXEL_BITS = 4
 _SHADOW = 10  # maximum reach of a shadow beyond its object, in pixels
 
@@ -125,7 +124,7 @@ class Canvas:
         self._grid = np.mgrid[:height, :width][::-1].astype(np.float32)
         self._image, self._semantic = self._background()
         self._owner = np.zeros((height, width), np.int16)
-        self._placed: list[tuple[int, bool, int]] = []
+        self._placed: list[tuple[Optional[int], bool, int]] = []  # label, None of a sky; if a crowd; pixels
         for _ in range(rng.integers(0, 3)):
             self._scribble()
 
@@ -139,7 +138,7 @@ class Canvas:
         centre = self._rng.uniform(0.6 * rows, width - 0.6 * rows), rows / 2
         self._image = _blend(self._rasterise([points + centre]), self._image, np.float32(colour))
         self._semantic[:rows] = 0
-        self._placed.append((SKY, False, rows * width))
+        self._placed.append((None, False, rows * width))
         self._owner[:rows] = len(self._placed)
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
@@ -167,7 +166,7 @@ class Canvas:
         """The scene as painted so far, with the noise of a camera."""
         rng, semantic, instances = self._rng, self._semantic.copy(), []
         for number, (label, crowd, _) in enumerate(self._placed, start=1):
-            if label != SKY:
+            if label is not None:
                 instances.append(Instance(label, self._owner == number, crowd))
                 semantic[instances[-1].mask] = 1 + label
         light = _blend(self._slope(), *rng.uniform(0.7, 1.15, (2, 1)).astype(np.float32))
