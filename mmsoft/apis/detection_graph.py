@@ -90,12 +90,11 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
         dropped = best <= (-1 if rpn else cfg.get('score_thr', 0))  # whatever the centerness, as in mmdet
         place = place.clamp(max=score.numel() - 1)
-        label = torch.full_like(place, level) if rpn else place % score.size(1)
+        labels.append(torch.full_like(place, level) if rpn else place % score.size(1))
         place = place // score.size(1)
         boxes.append(head.bbox_coder.decode(prior[place], offset.reshape(-1, head.bbox_coder.encode_size)[place]))
         best = best * factors[0][level][0].flatten().sigmoid()[place] if factors else best
         scores.append(best.masked_fill(dropped, -1.0))
-        labels.append(label)
     return suppress(torch.cat(boxes), torch.cat(scores), torch.cat(labels), limit, cfg)
 
 
