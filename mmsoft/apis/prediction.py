@@ -44,9 +44,7 @@ def predict(
     which were named and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
     """
     out, cfg = Path(out_dir), load_config(config, cfg_options)
-    check_colours(cfg)
-    names = find_images(source)
-    check_new(out_dir)
+    names = find_inputs(cfg, source, out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
     files = result_names(names.values(), task.suffix)
 
@@ -62,12 +60,14 @@ def predict(
     return broken
 
 
-def check_colours(cfg: Config) -> None:
-    """Raises UsageError if the test pipeline loads images otherwise than :func:`read_image`."""
+def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
+    """:func:`find_images`, if ``out_dir`` is empty and the test pipeline loads as :func:`read_image`, or UsageError."""
     for step in [step for dataset in datasets(cfg, 'test_dataloader') for step in dataset.get('pipeline') or ()]:
         if step.get('color_type', 'color') != 'color':
             ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
             raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
+    check_new(out_dir)
+    return find_images(source)
 
 
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:

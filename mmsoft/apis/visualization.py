@@ -19,9 +19,9 @@ from mmsoft.backbones.base import BaseBackbone
 from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import Options, load_config
-from mmsoft.utils.files import atomic_write, check_new
+from mmsoft.utils.files import atomic_write
 
-from .prediction import check_colours, find_images, prepare, result_names
+from .prediction import find_inputs, prepare, result_names
 from .tasks import build_task
 
 PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as parts of height and width
@@ -44,9 +44,7 @@ def visualize(
     0; by default all stages, or four blocks evenly spread. Else as :func:`~mmsoft.apis.predict`.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
-    check_colours(cfg)
-    names = find_images(source)
-    check_new(out_dir)
+    names = find_inputs(cfg, source, out_dir)
     task = build_task(cfg, checkpoint, device)
     model, backbone = task.inferencer.model, getattr(task.inferencer.model, 'backbone', None)
     if not isinstance(backbone, BaseBackbone):
