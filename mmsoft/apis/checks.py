@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mmengine.config import Config
@@ -24,30 +25,40 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
     for name in loops:
         sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
         own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
-        parts = [part for part in dicts(cfg.get(f'{name}_evaluator')) if part.get('ann_file')]
-        panoptic = 'CocoPanopticMetric' in map(type_name, parts)  # beside which CocoMetric has things in another file
-        for part in dicts(cfg.get(f'{name}_evaluator')):
-            if count and type_name(part) == 'Accuracy' and np.max(part.get('topk') or 1) > count:
-                raise UsageError(f'{name}_evaluator.topk is {part["topk"]}, and there are {count} classes; set (1,).')
-        for part in parts:
-            file, is_coco = Path(part['ann_file']), type_name(part) == 'CocoMetric'
-            if own and not (is_coco and panoptic) and file.resolve() not in map(Path.resolve, own):
+        metrics = list(dicts(cfg.get(f'{name}_evaluator')))
+        kinds = {type_name(metric) for metric in metrics if metric.get('ann_file')}
+        for metric in metrics:
+            kind = type_name(metric)
+            if count and kind == 'Accuracy' and np.max(metric.get('topk') or 1) > count:
+                raise UsageError(f'{name}_evaluator.topk is {metric["topk"]}, and there are {count} classes; set (1,).')
+            if not metric.get('ann_file'):
+                continue
+            file = Path(metric['ann_file'])
+            is_of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in kinds  # which are in another file
+            if own and not is_of_things and file.resolve() not in [path.resolve() for path in own]:
                 reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
                 raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
-            content = json.loads(file.read_text()) if is_coco and file.is_file() else {}
-            names = {one['id']: one['name'] for one in content.get('categories', ())}
-            classes = {name for one in sets for name in (one.get('metainfo') or {}).get('classes') or names.values()}
-            for number, one in enumerate(content.get('annotations', ())):
-                if names.get(one.get('category_id')) not in classes:  # which no score reads
-                    continue
-                if not {'area', 'iscrowd'} <= set(one):
-                    raise UsageError(f'annotations[{number}] of {file} lacks area or iscrowd (0 for one object).')
-                shapes = one.get('segmentation') or [()]
-                first = shapes[0] if isinstance(shapes, list) else shapes  # all that pycocotools looks at
-                if 'segm' in part.get('metric', ()) and not isinstance(first, dict) and np.size(first) < 5:
-                    raise UsageError(f'annotations[{number}] of {file} has no polygon of 3 points, which segm needs.')
-                if one.get('id') == 0:  # pycocotools' mark of detections that found nothing
-                    print_log(f'annotations[{number}] of {file} has the id 0, which scores never count: begin with 1.')
+            if kind == 'CocoMetric' and file.is_file():
+                _check_annotations(file, metric, sets)
+
+
+def _check_annotations(file: Path, metric: dict[str, Any], sets: list[dict[str, Any]]) -> None:
+    """Raises UsageError if an object of the data sets' classes lacks what pycocotools needs to count it."""
+    content = json.loads(file.read_text())
+    names = {one['id']: one['name'] for one in content.get('categories', ())}
+    scored = {name for one in sets for name in (one.get('metainfo') or {}).get('classes') or names.values()}
+    for number, one in enumerate(content.get('annotations', ())):
+        if names.get(one.get('category_id')) not in scored:
+            continue
+        place = f'annotations[{number}] of {file}'
+        if 'area' not in one or 'iscrowd' not in one:
+            raise UsageError(f'{place} lacks area or iscrowd (0 for one object).')
+        shapes = one.get('segmentation') or [()]
+        first = shapes[0] if isinstance(shapes, list) else shapes  # all that pycocotools looks at
+        if 'segm' in metric.get('metric', ()) and not (isinstance(first, dict) or np.size(first) > 4):
+            raise UsageError(f'{place} has no polygon of 3 points, which segm needs.')
+        if one.get('id') == 0:  # pycocotools' mark of detections that found nothing
+            print_log(f'{place} has the id 0, which scores never count: begin with 1.')
 
 
 def check_resumable(checkpoint: str) -> None:
@@ -90,21 +101,29 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
         raise UsageError(f'metainfo.classes is a text: one class needs a comma behind it, as in ({classes!r},).')
     if isinstance(palette, (list, tuple)) and len(palette) < len(classes):
         raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
-    named = f'{", ".join(classes[:9])}{", …" * (len(classes) > 9)}'
-    if sorted(classes) == [*getattr(dataset, 'folder_to_idx', ())] != [*classes]:
+    if sorted(classes) == list(getattr(dataset, 'folder_to_idx', ())) != list(classes):
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
-    ids, file = getattr(dataset, 'cat_ids', None), Path(str(getattr(dataset, 'ann_file', '')))  # which may be a list
-    is_own = tuple(classes) != tuple(getattr(dataset, 'METAINFO', {}).get('classes') or ())
-    if ids is not None and file.is_file() and (is_own or len(ids) != len(classes) or file.stat().st_size < 1e8):
-        names = {one['id']: one['name'] for one in json.loads(file.read_text())['categories']}
-        found = [names[number] for number in ids]  # in the order of their labels
-        if len(ids) != len(classes) or (found != [*classes] and set(found) == set(classes)):
-            known = found if len(ids) == len(classes) else names.values()
-            ours = f'metainfo.classes has {named}: set it to names in the file, in this order'
-            raise UsageError(f'{file} has the categories {", ".join(known)}, and {ours}.')
+    named = ', '.join([*classes[:9], '…'] if len(classes) > 9 else classes)
+    if getattr(dataset, 'cat_ids', None) is not None:
+        _check_categories(dataset, list(classes), named)
     wanted = len(metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
     for name, module in model.named_modules() if classes else ():
         is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES
         count = getattr(module, 'num_classes', None)
         if is_head and isinstance(count, int) and (count < wanted or (exact and count > wanted)):
             raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')
+
+
+def _check_categories(dataset: Dataset, classes: list[str], named: str) -> None:
+    """Raises UsageError if a COCO file lacks some of the classes, or has them in another order."""
+    file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
+    is_complete = len(ids) == len(classes)
+    is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
+    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own takes long to read
+        return
+    names = {one['id']: one['name'] for one in json.loads(file.read_text())['categories']}
+    found = [names[number] for number in ids]  # in the order of their labels
+    if not is_complete or (found != classes and set(found) == set(classes)):
+        known = found if is_complete else names.values()
+        ours = f'metainfo.classes has {named}: set it to names in the file, in this order'
+        raise UsageError(f'{file} has the categories {", ".join(known)}, and {ours}.')
