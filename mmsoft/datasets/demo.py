@@ -43,12 +43,11 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         dataset['pipeline'] = next(datasets(cfg, name))['pipeline'] if keeps else _pipeline(scope, split, masks)
         cfg[name].dataset, batch_size = dataset, min(cfg[name].batch_size, BATCH_SIZE[scope])
         cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
-    metrics = dict(
+    cfg.val_evaluator = cfg.test_evaluator = dict(
         mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][: 1 + masks]),
         mmseg=dict(type='IoUMetric', iou_metrics=['mIoU']),
         mmpretrain=cfg.val_evaluator,
-    )
-    cfg.val_evaluator = cfg.test_evaluator = metrics[scope]
+    )[scope]
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     for name in filter(cfg.get, ('model', 'data_preprocessor')):
         cfg[name] = with_counts(cfg[name], count)
