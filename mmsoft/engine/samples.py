@@ -86,8 +86,9 @@ class NamedSamples(Dataset):
 def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label does not fit mmseg's or mmpretrain's model, or a label map its image."""
     samples, bare = batch.get('data_samples') if isinstance(batch, dict) else None, getattr(model, 'module', model)
-    is_known = isinstance(samples, (list, tuple)) and not hasattr(bare, 'prototype')  # whose labels are images
-    views = [each if isinstance(each, (list, tuple)) else [each] for each in samples] if is_known else ()
+    if not isinstance(samples, (list, tuple)) or hasattr(bare, 'prototype'):  # a retrieval's labels are images
+        return
+    views = [each if isinstance(each, (list, tuple)) else [each] for each in samples]  # several with --tta
     for sample in [one for each in views for one in each if isinstance(one, BaseDataElement)]:
         is_map = 'gt_sem_seg' in sample
         head = getattr(bare, 'decode_head' if is_map else 'head', None)
