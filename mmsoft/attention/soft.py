@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmsoft.layers.embed import PatchConv
+from mmsoft.layers.embed import HeadConv, PatchConv
 from mmsoft.layers.maps import HW, resample, to_map, to_tokens, whole_windows
 from mmsoft.ops.gain import matched_attention, spread_places
 from mmsoft.ops.numerics import clamp_size, fresh_size_symbol, is_exporting
@@ -64,13 +64,13 @@ class SOFTAttention(Attention):
         if kernel_size % 2 == 0:
             raise OptionError(f'kernel sizes must be odd; got {kernel_size}')
         self.kind = f'{self.kind}(norm={norm})'
-        self.dims, self.scale = dims, (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; undone by the LayerNorm
+        self.scale = (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; undone by the LayerNorm
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
         self.query = nn.Linear(dims, dims)
         self.value = nn.Linear(dims, dims)
         self.bottleneck = BottleneckTokens(dims // heads, site.ratio, sampling, bottleneck_size, initial_gamma)
-        self.conv = nn.Conv2d(heads, heads, kernel_size, padding=kernel_size // 2, groups=heads, bias=False)
+        self.conv = HeadConv(dims, heads, kernel_size)
         self.proj = nn.Linear(dims, dims)
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
@@ -79,8 +79,7 @@ class SOFTAttention(Attention):
         sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads
         q_heads, v_heads = (t.reshape(sizes).transpose(1, 2) for t in (q, v))
         q_heads = q_heads.contiguous()  # so that a head's map is one piece of memory
-        q_map = to_map(q_heads[:, :, extra:].flatten(0, 1), hw)
-        bottleneck = self.bottleneck(q_map)
+        bottleneck = self.bottleneck(to_map(q_heads[:, :, extra:].flatten(0, 1), hw))
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])  # ONNX: any batch size
         few = self._few(bottleneck, hw)
         if few is bottleneck or not self.gain:
@@ -88,8 +87,7 @@ class SOFTAttention(Attention):
         else:
             out = matched_attention(q_heads, few, v_heads, bottleneck, self.norm, self.iterations)
         out = self.attended(out.transpose(1, 2).flatten(2))
-        filters = self.conv.weight.expand(-1, self.dims // self.num_heads, -1, -1).flatten(0, 1).unsqueeze(1)
-        local = to_tokens(F.conv2d(to_map(v[:, extra:], hw), filters, padding=self.conv.padding, groups=self.dims))
+        local = to_tokens(self.conv(to_map(v[:, extra:], hw)))
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _few(self, bottleneck: Tensor, hw: HW) -> Tensor:
@@ -155,8 +153,7 @@ class BottleneckTokens(BaseModule):
         """The windows that are sampled, side by side: (G, d, rows · ratio, columns · ratio)."""
         if self.size is None or (not is_exporting() and grid == tuple(-(-n // self.ratio) for n in q.shape[2:])):
             return whole_windows(q, self.ratio)
-        weights = (self._pooling(side, n, q) for side, n in zip(q.shape[2:], grid))
-        return resample(q, *weights)
+        return resample(q, *(self._pooling(side, n, q) for side, n in zip(q.shape[2:], grid)))
 
     def _pooling(self, side: int, n: Any, like: Tensor) -> Tensor:
         """Weights (n · ratio, side) that make n windows of one side, each the mean of neighbouring windows.

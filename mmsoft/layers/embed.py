@@ -5,6 +5,7 @@ from functools import partial
 from typing import Callable
 
 import torch
+import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, Sequential
 from torch import Tensor, nn
@@ -48,6 +49,19 @@ class PatchConv(nn.Conv2d):
         patches = x.permute(0, 2, 3, 1).unflatten(2, (-1, k)).unflatten(1, (-1, k)).transpose(2, 3).flatten(3)
         out = patches @ self.weight.permute(2, 3, 1, 0).flatten(0, 2)
         return (out if self.bias is None else out + self.bias.to(out.dtype)).permute(0, 3, 1, 2)
+
+
+class HeadConv(nn.Conv2d):
+    """Depthwise convolution, without bias, with one filter for all channels of a head: weight (heads, 1, k, k)."""
+
+    def __init__(self, channels: int, heads: int, kernel_size: int) -> None:
+        super().__init__(heads, heads, kernel_size, padding=kernel_size // 2, groups=heads, bias=False)
+        self.channels = channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (B, channels, H, W), head after head, to the same shape."""
+        filters = self.weight.expand(-1, self.channels // self.groups, -1, -1).flatten(0, 1).unsqueeze(1)
+        return F.conv2d(x, filters, padding=self.padding, groups=self.channels)
 
 
 def is_half_on_cpu(x: Tensor) -> bool:
