@@ -123,7 +123,7 @@ class SimAXCiT(BaseBackbone):
             mask = xcit.extent_mask(extent, hw)
             takes_mask = (module.takes_mask for module in self.modules() if isinstance(module, Attention))
             sizes = None if all(takes_mask) else extent.tolist()  # the only time that the CPU waits for the device
-        x = to_tokens(x).contiguous() + self.pos_encoding(hw, extent)
+        x = to_tokens(x).contiguous() + self.pos_encoding(x, extent)
         maps = []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, mask, sizes, with_cp=self.with_cp)

@@ -80,8 +80,7 @@ class ConvPatchEmbed(BaseModule):
         if patch_size != 2**steps or steps == 0 or embed_dims % 2 ** (steps - 1):
             raise OptionError(f'patch_size must be a power of two whose half divides {embed_dims}; got {patch_size}')
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
-        acts = [nn.GELU] * (steps - 1) + [nn.Identity]
-        sizes = zip(widths, widths[1:], acts)
+        sizes = zip(widths, widths[1:], [nn.GELU] * (steps - 1) + [nn.Identity])
         self.convs = ModuleList(ConvNormAct(c, wider, 2, norm_cfg, bias=False, act=act) for c, wider, act in sizes)
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
@@ -107,20 +106,19 @@ class FourierPositionEncoding(BaseModule):
         super().__init__()
         self.proj = PatchConv(2 * NUM_FEATS, embed_dims, 1)
 
-    def forward(self, hw: HW, extent: Optional[Tensor] = None) -> Tensor:
-        """Encoding of a grid: (1, H' · W', C), or (B, H' · W', C) for grids of which (B, 2) ``extent`` is used."""
+    def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> Tensor:
+        """Encoding (1, H' · W', C) of maps (B, C, H', W'), or (B, H' · W', C) if (B, 2) ``extent`` of them is used."""
         rows, columns = (None, None) if extent is None else extent.unsqueeze(2).unbind(1)
-        y, x = self._waves(hw[0], rows).unsqueeze(2), self._waves(hw[1], columns).unsqueeze(1)
-        return to_tokens(self.proj(torch.cat(torch.broadcast_tensors(y, x), dim=3).permute(0, 3, 1, 2)))
+        waves = self._waves(x, 2, rows).unsqueeze(2), self._waves(x, 3, columns).unsqueeze(1)
+        return to_tokens(self.proj(torch.cat(torch.broadcast_tensors(*waves), dim=3).permute(0, 3, 1, 2)))
 
-    def _waves(self, length: int, extent: Optional[Tensor]) -> Tensor:
-        """Sine and cosine in turn, shape (1, length, 32), or (B, length, 32) for (B, 1) ``extent``."""
-        weight = next(self.parameters())
-        exact: dict[str, Any] = dict(dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
-        place = torch.arange(1, length + 1, **exact)
+    def _waves(self, x: Tensor, dim: int, extent: Optional[Tensor]) -> Tensor:
+        """Sine and cosine in turn of one side's n places, (1, n, 32), or (B, n, 32) for (B, 1) ``extent``."""
+        exact: dict[str, Any] = dict(dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        place = torch.arange(1, x.size(dim) + 1, **exact)
         phase = place / ((place[-1:, None] if extent is None else extent.to(place)) + 1e-6) * (2 * math.pi)
         angle = phase.unsqueeze(-1) * TEMPERATURE ** (-torch.arange(0, NUM_FEATS, 2, **exact) / NUM_FEATS)
-        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(weight.dtype)
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(x.dtype)
 
 
 class LocalPatchInteraction(BaseModule):

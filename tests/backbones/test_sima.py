@@ -27,6 +27,7 @@ SMALL = {
     SimADeiT: dict(arch=dict(embed_dims=32, num_heads=2, depth=3), out_indices=(0, 2)),
     SimACvT: dict(arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2])),
 }
+SMALL_SOFT = dict(arch=dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1]), out_indices=(0, 1))
 EACH = pytest.mark.parametrize('backbone', SMALL, ids=lambda backbone: backbone.__name__)
 
 
@@ -267,16 +268,29 @@ def test_gradients_of_an_image_are_half_of_those_of_two_copies(backbone, options
         assert_close([2 * gradient for gradient in gradients[0]], gradients[1], rtol=1e-7, atol=1e-9)
 
 
-@EACH
+@pytest.mark.parametrize('backbone', [*SMALL, SOFT])
 def test_every_layer_is_called(backbone):
     """So adapters, which replace layers by others, and hooks have an effect."""
-    model, called = small(backbone, with_cls_token=True), set()
+    model, called = backbone(**SMALL.get(backbone, SMALL_SOFT), with_cls_token=backbone in SMALL), set()
     layers = {name: one for name, one in model.named_modules() if list(one.parameters(recurse=False))}
     leaves = {name for name, one in layers.items() if not list(one.children())}
     for name in leaves:
         layers[name].register_forward_hook(lambda *_, name=name: called.add(name))
     model(torch.rand(1, 3, 64, 64))
     assert called == leaves and len(leaves) >= 20
+
+
+@pytest.mark.parametrize('backbone', [*SMALL, SOFT])
+def test_weights_may_be_tensors_and_no_parameters(backbone):
+    """As in the copies of torch's DataParallel, and in its FSDP by default."""
+    model, images = backbone(**SMALL.get(backbone, SMALL_SOFT)).eval(), torch.rand(1, 3, 64, 96)
+    want = model(images)
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            del module._parameters[name]
+            setattr(module, name, parameter if parameter is None else parameter.detach())
+    assert not list(model.parameters())
+    assert_close(model(images), want, rtol=0, atol=0)
 
 
 class Wrapped(torch.nn.Sequential):
@@ -334,8 +348,8 @@ def test_mask_around_an_attention_of_the_class_token_without_one():
 
 def test_mask_keeps_float64():
     model = small(SimAXCiT, mask_padding=True).double().eval()
-    masked = model.pos_encoding((3, 4), torch.tensor([[3, 4]]))
-    assert_close(masked, model.pos_encoding((3, 4)), rtol=0, atol=1e-15)
+    x = torch.zeros(1, 1, 3, 4, dtype=torch.float64)
+    assert_close(model.pos_encoding(x, torch.tensor([[3, 4]])), model.pos_encoding(x), rtol=0, atol=1e-15)
 
 
 def reference_weights(model):
@@ -476,8 +490,7 @@ def test_masks_and_norms_over_the_image(norm):
 @pytest.mark.filterwarnings('ignore::torch.jit.TracerWarning')
 def test_traces_take_images_of_any_size(backbone):
     """Padding is recorded also where the example needs none."""
-    sizes = dict(arch=dict(embed_dims=[16, 32], num_heads=[1, 2], depths=[1, 1]), out_indices=(0, 1))
-    model = backbone(**SMALL.get(backbone, sizes)).eval().requires_grad_(False)
+    model = backbone(**SMALL.get(backbone, SMALL_SOFT)).eval().requires_grad_(False)
     traced = torch.jit.trace(model, torch.rand(1, 3, 64, 96), check_trace=False)
     for size in ((65, 97), (100, 150), (96, 128)):
         x = torch.rand(1, 3, *size)
