@@ -47,7 +47,6 @@ def predict(
     names = find_inputs(cfg, source, out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
     files = result_names(names.values(), task.suffix)
-
     broken: list[Path] = []
     for path, image, prepared in prepare(task, names, broken):
         sample, drawing = task.forward(prepared), out / 'vis' / names[path]

@@ -83,8 +83,7 @@ def draw(model: nn.Module, data: dict) -> Figure:
     last = {stage_of(name): one for name, one in seen.items() if stage_of(name) in backbone.out_indices}
     count, kind = 1 + len(maps), backbone.unit[:-1]  # stage or block
 
-    size = 3.0 * count, (3.0 * height / width + 0.4) * (1 + len(last))
-    figure = Figure(size, dpi=100, layout='compressed')
+    figure = Figure((3.0 * count, (3.0 * height / width + 0.4) * (1 + len(last))), dpi=100, layout='compressed')
     (first, *others) = figure.subplots(1 + len(last), count, squeeze=False)
     show(first[0], image, 'image')
     for axis, index, x in zip(first[1:], backbone.out_indices, maps):

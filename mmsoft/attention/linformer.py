@@ -41,7 +41,6 @@ class LinformerAttention(Attention):
     def _reduced(self, x: Tensor, hw: HW) -> Tensor:
         """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
         extra = x.size(1) - hw[0] * hw[1]
-        windows = whole_windows(to_map(x[:, extra:], hw), self.ratio)
-        heads = windows.unflatten(1, (self.num_heads, -1)).flatten(0, 1)
+        heads = whole_windows(to_map(x[:, extra:], hw), self.ratio).unflatten(1, (self.num_heads, -1)).flatten(0, 1)
         tokens = to_tokens(self.reduce(heads).unflatten(0, (x.size(0), self.num_heads)).flatten(1, 2))
         return torch.cat([x[:, :extra], self.norm(tokens)], dim=1)

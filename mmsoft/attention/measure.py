@@ -44,9 +44,7 @@ class Contribution:
         self._exponents.append((square / 2 - (q.mean(-2) * b.mean(-2)).sum(-1)).mean().item())
 
     def _ratio(self, above: str, below: str) -> Optional[float]:
-        if not self._sums.get(below):
-            return None
-        return (self._sums.get(above, 0.0) / self._sums[below]) ** 0.5
+        return (self._sums.get(above, 0.0) / self._sums[below]) ** 0.5 if self._sums.get(below) else None
 
 
 @contextmanager

@@ -21,8 +21,7 @@ class SimAAttention(MultiheadAttention):
         p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
         reference_tokens (int, optional): Tokens that attend in images of the size of training, 196 for 224² in patches
             of 16 (197 with DeiT's class token). The l1 norms make SimA's output fall as 1/n with the n queries; this
-            multiplies it by n / ``reference_tokens``, which keeps its scale on larger images. Defaults to None: as
-            published.
+            multiplies it by n / ``reference_tokens``, which keeps its scale on larger images. None: as published.
     """
 
     takes_mask = True

@@ -88,5 +88,4 @@ class SimADeiT(BaseBackbone):
             x = apply_block(block, x, hw, with_cp=self.with_cp)
             if i in self.out_indices:
                 maps.append(to_map(x[:, 1:], hw))
-        cls = self.norm(x[:, 0]) if self.norm is not None else None
-        return self._outputs(maps, cls)
+        return self._outputs(maps, None if self.norm is None else self.norm(x[:, 0]))

@@ -86,8 +86,7 @@ class SOFT(BaseBackbone):
             raise OptionError('only the fourth stage has a class token, and arch has fewer')
 
         channels = [self.in_channels, *self.embed_dims]
-        keys = ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes')
-        sizes = list(zip(*(self.arch[key] for key in keys)))
+        sizes = list(zip(*(self.arch[key] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes'))))
         rates = iter(np.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).tolist())
         self.stages = ModuleList()
         for i, (dims, heads, *others) in enumerate(sizes[: self.out_indices[-1] + 1]):

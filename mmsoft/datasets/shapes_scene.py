@@ -171,8 +171,7 @@ class Canvas:
                 semantic[instances[-1].mask] = 1 + label
         light = _blend(self._slope(), *rng.uniform(0.7, 1.15, (2, 1)).astype(np.float32))
         noise = rng.standard_normal(self._image.shape, np.float32) * rng.uniform(2, 8)
-        image = np.clip(self._image * light + noise, 0, 255, out=noise).astype(np.uint8)
-        return Scene(image, instances, semantic)
+        return Scene(np.clip(self._image * light + noise, 0, 255).astype(np.uint8), instances, semantic)
 
     def _slope(self) -> np.ndarray:
         """A ramp from 0 to 1 across the image in some direction, (H, W)."""

@@ -113,8 +113,7 @@ class NumberedBatches:
 
     A key has the number of the iteration and the sample's place among those of all processes, whatever their number and
     that of workers. ``batches`` is the config of the batch sampler inside; ``endless`` ones go on with the next epoch.
-    Before they are asked for, ``seed`` of all keys, ``first``, the number of the first iteration, and ``trained``, how
-    many batches to leave out, are set.
+    Before use, ``seed`` of all keys, number of the ``first`` iteration, and ``trained`` batches to leave out are set.
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:

@@ -27,9 +27,8 @@ def pad_to_multiple(x: Tensor, divisor: int) -> Tensor:
     rows, columns = (((side - 1) // divisor + 1) * divisor for side in x.shape[2:])
     if is_recording():  # an exporter cannot tell that the missing number of rows is not negative
         x = F.pad(x, (0, divisor - 1) * 2)
-        return x.index_select(2, torch.arange(rows, device=x.device)).index_select(
-            3, torch.arange(columns, device=x.device)
-        )
+        x = x.index_select(2, torch.arange(rows, device=x.device))
+        return x.index_select(3, torch.arange(columns, device=x.device))
     bottom, right = rows - x.size(2), columns - x.size(3)
     return F.pad(x, (0, right, 0, bottom)) if bottom > 0 or right > 0 else x
 
