@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmsoft.layers.embed import HeadConv, PatchConv
 from mmsoft.layers.maps import HW, resample, to_map, to_tokens, whole_windows
 from mmsoft.ops.gain import matched_attention, spread_places
-from mmsoft.ops.numerics import clamp_size, fresh_size_symbol, is_exporting
+from mmsoft.ops.numerics import clamp_size, fresh_size_symbol, is_compiling, is_exporting
 from mmsoft.ops.soft import soft_attention, soft_norm_attention
 from mmsoft.registry import MODELS
 from mmsoft.utils import OptionError, check_choice
@@ -106,7 +106,12 @@ class SOFTAttention(Attention):
         if self.bottleneck.sampling in ('random', 'biased'):
             return bottleneck[:, :, :limit]
         # Not means: in a narrow kernel, the mean of neighbours is far from all of them.
-        return bottleneck[:, :, spread_places(rows * columns, limit, bottleneck.device)]
+        places = spread_places(rows * columns, limit, bottleneck.device)
+        if not (is_compiling() and torch.is_grad_enabled()):
+            return bottleneck[:, :, places]
+        # Inductor may read the gradient of picked tokens before it is there. In float64 no setting rounds the product.
+        picked = (places[:, None] == torch.arange(rows * columns, device=places.device)).double()
+        return (picked @ bottleneck.double()).to(bottleneck.dtype)
 
 
 class BottleneckTokens(BaseModule):

@@ -6,7 +6,8 @@ from mmengine.config import Config
 
 from mmsoft import SOFT
 from mmsoft.attention import soft
-from mmsoft.attention.soft import BottleneckTokens
+from mmsoft.attention.base import Site
+from mmsoft.attention.soft import BottleneckTokens, SOFTAttention
 
 NANO = dict(embed_dims=[16, 32, 32, 32], num_heads=[1, 2, 2, 2], depths=[1, 1, 1, 1])
 
@@ -127,6 +128,20 @@ def test_compiles_to_one_graph():
             run(torch.ones(1, 3, *hw).cumsum(3).sin())[0].square().mean().backward()
             grads.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch.library, 'custom_op'), reason='compile with torch 2.4 or newer')
+def test_gradients_of_one_head_by_inductor():
+    """Inductor reads those of indexed tokens, with one head, before they are there: zeros."""
+    torch._dynamo.reset()
+    attention = SOFTAttention(Site(32, 1, (24, 32), 8), bottleneck_limit=8)
+    tokens, weight, found = torch.randn(2, 24 * 32, 32), torch.randn(2, 24 * 32, 32), []
+    for run in (attention, torch.compile(attention, dynamic=False)):
+        attention.zero_grad()
+        (run(tokens, (24, 32)) * weight).sum().backward()
+        found.append([parameter.grad for parameter in attention.parameters()])
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow
