@@ -43,8 +43,7 @@ class CosFormerAttention(MultiheadAttention):
 @at_least_float32
 def weighted_mean(q: Tensor, k: Tensor, v: Tensor, eps: float) -> Tensor:
     """Mean of values (B, h, m, c) by the weights q kᵀ of (B, h, n, d) and (B, h, m, d), none negative: (B, h, n, c)."""
-    sums = (q @ k.sum(-2).unsqueeze(-1)).clamp(min=eps)
-    return q @ (k.transpose(-2, -1) @ v) / sums
+    return q @ (k.transpose(-2, -1) @ v) / (q @ k.sum(-2).unsqueeze(-1)).clamp(min=eps)
 
 
 def _waves(hw: HW, extra: int, like: Tensor) -> Tensor:

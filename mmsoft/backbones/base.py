@@ -1,11 +1,12 @@
 """What every mmsoft backbone has in common: sizes, outputs, freezing, layers, published checkpoints."""
 
 from collections.abc import Sequence
+from logging import FileHandler
 from operator import attrgetter
 from typing import Any, Optional, Union
 
 import torch
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger, print_log
 from mmengine.model import BaseModule, ModuleList
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
@@ -138,6 +139,11 @@ class BaseBackbone(BaseModule):
         for cfg in [] if is_done else pretrained:
             load_pretrained(self, cfg['checkpoint'], prefix=cfg.get('prefix'))
 
+    def _dump_init_info(self) -> None:
+        """mmengine's list of all parameters goes to log files alone: it has hundreds of lines."""
+        if any(isinstance(handler, FileHandler) for handler in MMLogger.get_current_instance().handlers):
+            super()._dump_init_info()
+
     def default_init_cfg(self) -> list[dict]:
         """Initialisation of the published networks; SimA's leave convolutions as torch makes them."""
         return [dict(type='TruncNormal', layer='Linear', std=0.02, bias=0)]
@@ -158,8 +164,7 @@ class BaseBackbone(BaseModule):
             return
         units = getattr(self, self.unit)
         names = self.stem if self.frozen_stages < len(units) else self.stem + self.tail
-        parts = [attrgetter(name)(self) for name in names] + list(units[: self.frozen_stages])
-        for part in parts:
+        for part in [*(attrgetter(name)(self) for name in names), *units[: self.frozen_stages]]:
             if part is not None:
                 part.requires_grad_(False)
             if isinstance(part, nn.Module):

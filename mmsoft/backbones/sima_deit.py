@@ -65,7 +65,6 @@ class SimADeiT(BaseBackbone):
         self.patch_size = patch_size
         self.grid = (-(-side_of(img_size) // patch_size),) * 2
         site = Site(self.embed_dims, num_heads or self.arch['num_heads'], self.grid, ratio=2)
-
         self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)
         self.cls_token = token_parameter(1, self.embed_dims)
         self.pos_embed = token_parameter(1 + self.grid[0] * self.grid[1], self.embed_dims)

@@ -92,7 +92,6 @@ class SimAXCiT(BaseBackbone):
         dims, patch_size, gamma = self.embed_dims, self.arch['patch_size'], self.arch['gamma']
         self.mask_padding = mask_padding
         site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size,) * 2, max(1, 32 // patch_size))
-
         self.patch_embed = xcit.ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
         self.pos_encoding = xcit.FourierPositionEncoding(dims)
         options: tuple = (gamma, lpi, self.drop_rate, self.drop_path_rate, act_cfg, norm_cfg)

@@ -184,8 +184,7 @@ class Canvas:
         rng, grid = self._rng, self._grid
         kinds = rng.permutation(len(TEXTURES))[: rng.integers(1, 4)]
         place = self._slope() + 0.06 * np.sin(grid.sum(0) * rng.uniform(0.03, 0.08))
-        borders = np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1))
-        region = np.searchsorted(borders, place)
+        region = np.searchsorted(np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1)), place)
         image = np.empty(grid.shape[1:] + (3,), np.float32)
         for index, kind in enumerate(kinds):
             low = _colour(rng, DULL)

@@ -53,8 +53,7 @@ def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, it
         outs = torch.cat([exact_product(_mt(part), _mt(back)) for part, back in zip(parts, backs)])
         out = outs.reshape(2, *few.shape[:2], u.size(2) * width, 1)  # with few tokens, and with all
         power = out[0].square().sum(2, keepdim=True)
-        gain = (out[0] * out[1]).sum(2, keepdim=True) / power
-        return torch.where(power > 0, gain, torch.ones_like(power))
+        return torch.where(power > 0, (out[0] * out[1]).sum(2, keepdim=True) / power, torch.ones_like(power))
 
 
 _compiled_gain: Any = matched_gain
