@@ -89,7 +89,8 @@ class TimmModel(nn.Module):
         """Removes the head, and all layers that the maps of these indices do not need; returns these as a list."""
         take, _ = feature_take_indices(len(self.feature_info), indices)
         pruned = self.build_backbone(out_indices=take, with_cp=self.backbone.with_cp).to(next(self.parameters()))
-        pruned.load_state_dict(self.backbone.state_dict(), strict=False)  # which has more
+        own = self.backbone.state_dict()
+        pruned.load_state_dict({name: own[name] for name in pruned.state_dict()})
         for name, parameter in pruned.named_parameters():
             parameter.requires_grad = self.backbone.get_parameter(name).requires_grad
         self.backbone = pruned.train(self.training)

@@ -127,7 +127,7 @@ def build(cfg: Config, *loops: str) -> Runner:
     check_evaluators(cfg, *loops)
     if on_shapes(cfg):
         ensure_shapes()
-    runner = RUNNERS.build(cfg)
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     if not isinstance(runner, Runner):  # mmengine's FlexibleRunner, which builds its model later
         return runner
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set

@@ -65,8 +65,9 @@ def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
         if step.get('color_type', 'color') != 'color':
             ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
             raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
+    names = find_images(source)
     check_new(out_dir)
-    return find_images(source)
+    return names
 
 
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:

@@ -55,7 +55,6 @@ def visualize(
     if not all(0 <= stage < count for stage in stages):
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
     backbone.out_indices, backbone.out_type, backbone.with_cls_token = tuple(sorted(set(stages))), 'featmap', False
-
     sheets, broken = result_names(names.values(), '.png'), []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):

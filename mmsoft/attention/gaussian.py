@@ -18,7 +18,7 @@ from .base import Attention, Site
 class GaussianAttention(Attention):
     r""":math:`S v` with :math:`S_{ij} = \exp(-\|q_i - q_j\|^2 / 2\sqrt d)`, without normalisation (2110.11945, Eq. 4).
 
-    Keys equal queries. Its cost is quadratic in the tokens. Networks of it do not converge (2207.03341, App. B).
+    Keys equal queries. Cost is quadratic in the tokens, memory is not. In 2207.03341, App. B, it does not converge.
 
     Args:
         site (Site): The place it is made for.

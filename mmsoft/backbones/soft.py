@@ -84,7 +84,6 @@ class SOFT(BaseBackbone):
         self.attention = self._per_stage(attention, attention_norm)
         if self.has_cls_token and len(self.arch['depths']) < len(STRIDES):
             raise OptionError('only the fourth stage has a class token, and arch has fewer')
-
         channels = [self.in_channels, *self.embed_dims]
         sizes = list(zip(*(self.arch[key] for key in ('embed_dims', 'num_heads', 'sampling_ratios', 'kernel_sizes'))))
         rates = iter(np.linspace(0, self.drop_path_rate, sum(self.arch['depths'])).tolist())

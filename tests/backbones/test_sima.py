@@ -346,10 +346,17 @@ def test_mask_around_an_attention_of_the_class_token_without_one():
     assert_close(cls[:1], alone, rtol=1e-9, atol=1e-12)
 
 
-def test_mask_keeps_float64():
-    model = small(SimAXCiT, mask_padding=True).double().eval()
-    x = torch.zeros(1, 1, 3, 4, dtype=torch.float64)
-    assert_close(model.pos_encoding(x, torch.tensor([[3, 4]])), model.pos_encoding(x), rtol=0, atol=1e-15)
+def test_position_encoding_in_float64():
+    encoding = small(SimAXCiT).double().pos_encoding
+    x, sides = torch.zeros(1, 1, 3, 4, dtype=torch.float64), []
+    for n in x.shape[2:]:
+        angle = np.arange(1, n + 1)[:, None] / (n + 1e-6) * 2 * np.pi / 10000 ** (np.arange(0, 32, 2) / 32)
+        sides.append(np.stack([np.sin(angle), np.cos(angle)], 2).reshape(n, 32))
+    waves = [np.concatenate([row, column]) for row in sides[0] for column in sides[1]]
+    weight, bias = encoding.proj.weight.detach().flatten(1).numpy(), encoding.proj.bias.detach().numpy()
+    want = torch.from_numpy(np.stack(waves) @ weight.T + bias)[None]
+    for extent in (None, torch.tensor([[3, 4]])):
+        assert_close(encoding(x, extent), want, rtol=0, atol=1e-12)
 
 
 def reference_weights(model):

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -441,3 +442,14 @@ def test_mmdets_hooks_change_the_data_set(tmp_path):
     runner.register_hook(PipelineSwitchHook(0, []))
     runner.train()
     assert runner.train_dataloader.dataset.dataset.pipeline.transforms == []
+
+
+def test_trained_batches_are_drawn_or_skipped():
+    """As mmengine draws them, and onedl-mmengine skips them."""
+    for skip in (False, True):
+        batches = loops._Batches(repeat(None, 2), DataLoader(range(4), batch_size=2))
+        if skip:
+            batches.skip_iter(2)
+        else:
+            assert [next(batches), next(batches)] == [None, None]
+        assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]] and len(batches.dataset) == 4
