@@ -72,12 +72,18 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def detector(trained, tmp_path_factory):
-    """A detector's config, weights and ONNX file."""
-    config, weights = trained('retinanet_soft_tiny_1x')
-    file = tmp_path_factory.mktemp('detector') / 'model.onnx'
-    assert 'any size' in export(config, weights, str(file))
-    return config, weights, file
+def exported(trained, once):
+    """A config, weights and their ONNX file, which is written once for all tests."""
+
+    def make(name):
+        config, weights = trained(name)
+
+        def write(folder):
+            assert 'any size' in export(config, weights, str(folder / 'model.onnx'))
+
+        return config, weights, once(f'exported_{name}', write) / 'model.onnx'
+
+    return make
 
 
 def image(height, width):
@@ -116,13 +122,8 @@ def assert_same_detections(got, model, inputs, samples):
     ],
 )
 @torch.no_grad()
-def test_results_are_those_of_the_model(name, trained, request, tmp_path):
-    if 'retinanet' in name:
-        config, weights, file = request.getfixturevalue('detector')
-    else:
-        config, weights = trained(name)
-        file = tmp_path / 'model.onnx'
-        assert 'any size' in export(config, weights, str(file))
+def test_results_are_those_of_the_model(name, exported):
+    config, weights, file = exported(name)
     run, task = deployment.reader(file.read_bytes()), build_task(load_config(config), weights, 'cpu')
     model = task.inferencer.model
     for size in ((60, 84), (64, 48)):
@@ -151,8 +152,8 @@ def test_other_heads_are_decoded_as_by_mmdet(name, trained):
     assert_same_detections(got, model, inputs, samples)
 
 
-def test_the_example_without_pytorch_detects_what_predict_does(detector, tmp_path):
-    config, weights, file = detector
+def test_the_example_without_pytorch_detects_what_predict_does(exported, tmp_path):
+    config, weights, file = exported('retinanet_soft_tiny_1x')
     photo = str(tmp_path / 'photo.png')
     cv2.imwrite(photo, image(60, 84))
     detect = runpy.run_path(str(Path(__file__).with_name('onnx_example.py')))['detect']
@@ -276,8 +277,9 @@ def test_wrong_input_is_one_sentence(options, message, trained, tmp_path, monkey
     assert Path('there.onnx').read_text() == 'mine' and list(tmp_path.iterdir()) == [tmp_path / 'there.onnx']
 
 
-def test_a_file_that_gives_other_results_is_not_kept(trained, tmp_path, monkeypatch):
-    config, weights = trained('soft_tiny_in1k')
+def test_a_file_that_gives_other_results_is_not_kept(exported, tmp_path, monkeypatch):
+    config, weights, file = exported('soft_tiny_in1k')
+    monkeypatch.setattr(deployment, 'to_onnx', lambda *_: file.read_bytes())
     monkeypatch.setattr(deployment, 'is_same', lambda got, want: False)
     with pytest.raises(UsageError, match='at 33x66 the file gives other results, and is not kept'):
         export(config, weights, str(tmp_path / 'model.onnx'))

@@ -50,6 +50,7 @@ def trained(tmp_path_factory):
             cfg.merge_from_dict(dict(model=TINY[name]))
             cfg.model.backbone.arch = NANO
             if 'rcnn' in name:
+                cfg.model.test_cfg.rpn.update(nms_pre=50, max_per_img=40)
                 cfg.model.test_cfg.rcnn.update(score_thr=0.0, max_per_img=5)
             cfg.dump(folder / 'config.py')
             init_default_scope(cfg.default_scope)

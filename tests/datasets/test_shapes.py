@@ -32,9 +32,10 @@ SMALL = dict(train=6, val=2, portraits=32, size=64, portrait_size=32)
 
 
 @pytest.fixture(scope='module')
-def root(tmp_path_factory):
+def root(once):
     """Scenes of the default size, enough that everything rare is among them."""
-    return ensure_shapes(tmp_path_factory.mktemp('data') / 'shapes', train=120, val=80, portraits=72)
+    made = once('shapes_of_all_kinds', lambda folder: ensure_shapes(folder / 'shapes', train=120, val=80, portraits=72))
+    return made / 'shapes'
 
 
 @pytest.fixture
