@@ -10,29 +10,37 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from filelock import FileLock
 
-torch.set_num_threads(1 if 'PYTEST_XDIST_WORKER' in os.environ else min(2, torch.get_num_threads()))
-os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
 
-with warnings.catch_warnings(record=True):  # torch has one here that passes pytest's filters
-    import mmengine.optim  # noqa: F401
-    from mmengine.config import config as mmengine_config
-    from mmengine.config import utils as mmengine_config_utils
-    from mmengine.dataset import base_dataset
+def pytest_configure(config):
+    """Not in a process that only starts others, with `-n`."""
+    if not config.getoption('numprocesses', None):
+        prepare()
 
 
-# Of each training and each parsed config: the layout of a text that nobody reads takes half a second, and so does it to
-# collect the names of a library's configs, which do not change, from a hundred files.
-mmengine_config.FormatCode = lambda text, **_: (text, True)
-mmengine_config_utils.load = functools.cache(mmengine_config_utils.load)
-mmengine_config.is_installed = functools.cache(mmengine_config.is_installed)
-base_dataset.gc = SimpleNamespace(collect=int)  # half a second for each data set, among so many modules
+def prepare():
+    import torch
+
+    torch.set_num_threads(1 if 'PYTEST_XDIST_WORKER' in os.environ else min(2, torch.get_num_threads()))
+    os.environ.setdefault('OMP_NUM_THREADS', str(torch.get_num_threads()))  # of the commands that tests start
+    with warnings.catch_warnings(record=True):  # torch has one here that passes pytest's filters
+        import mmengine.optim  # noqa: F401
+        from mmengine.config import config, utils
+        from mmengine.dataset import base_dataset
+
+    # Of each training and each parsed config: the layout of a text that nobody reads takes half a second, and so does
+    # it to collect the names of a library's configs, which do not change, from a hundred files.
+    config.FormatCode = lambda text, **_: (text, True)
+    utils.load = functools.cache(utils.load)
+    config.is_installed = functools.cache(config.is_installed)
+    base_dataset.gc = SimpleNamespace(collect=int)  # half a second for each data set, among so many modules
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
+    import torch
+
     for item in items:
         if 'trial' in item.fixturenames:  # a round of the campaign, tests/torture
             item.add_marker(pytest.mark.slow)
@@ -50,6 +58,8 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def seed():
+    import torch
+
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
