@@ -14,7 +14,7 @@ from filelock import FileLock
 
 
 def pytest_configure(config):
-    """Not in a process that only starts others, with `-n`."""
+    """Prepares, unless this process only starts others, with `-n`."""
     if not config.getoption('numprocesses', None):
         prepare()
 
