@@ -117,7 +117,7 @@ def measure_maps(args: argparse.Namespace, file: Path) -> None:
     """``map1``, ``map2``, … by size, network, weights, image and limit: the relative change of each map."""
     for (name, weights, cfg), image in itertools.product(networks(args.gammas, args.trained), args.images):
         key = dict(zip(NETWORK, ('{}×{}'.format(*args.size), name, weights)), image=Path(image).stem)
-        put_rows(file, key, changes(cfg, picture(image, args.size)))
+        put_rows(file, key, changes(cfg, read(image, args.size)))
 
 
 def networks(gammas: Sequence[float], detectors: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, dict]]:
@@ -130,7 +130,7 @@ def networks(gammas: Sequence[float], detectors: Sequence[Sequence[str]]) -> Ite
         yield name, weights, trained(*files)
 
 
-def picture(image: str, hw: tuple[int, int]) -> Tensor:
+def read(image: str, hw: tuple[int, int]) -> Tensor:
     """Noise, matplotlib's photograph or a file, cut to the shape and resized: (1, 3, H, W)."""
     if image == NOISE:
         return torch.randn(1, 3, *hw, generator=torch.Generator().manual_seed(0))

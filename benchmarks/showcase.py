@@ -107,7 +107,7 @@ def _label_maps(row: Sequence[Axes], sample, metainfo: dict) -> list[Patch]:
 def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Runs the command line, which prints the scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='config file on the shapes')
+    parser.add_argument('config', help='config file on the synthetic shapes data set')
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and the image (default: work_dirs/CONFIG)')
     args = parser.parse_args(arguments)
     work_dir = args.work_dir or f'./work_dirs/{Path(args.config).stem}'

@@ -1,4 +1,4 @@
-"""Mask2Former for panoptic segmentation with SOFT-Norm-Small on COCO, 50 epochs, by its recipe. The paper does not train it.
+"""Mask2Former for panoptic segmentation with SOFT-Norm-Small on COCO, 50 epochs, by its recipe; not in the paper.
 
 tools/dist_train.sh configs/mask2former_panoptic_soft_small_50e.py 8
 """

@@ -1,4 +1,4 @@
-"""SimA in the body of DeiT-S on ImageNet-1k, 300 epochs: top-1 79.8 (arXiv 2206.08898, Table 1).
+"""SimA in the architecture of DeiT-S on ImageNet-1k, 300 epochs: top-1 79.8 (arXiv 2206.08898, Table 1).
 
 tools/dist_train.sh configs/sima_deit_small_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SimA in the body of XCiT-S12/16 on ImageNet-1k, 400 epochs: top-1 82.1 (arXiv 2206.08898, Table 1).
+"""SimA in the architecture of XCiT-S12/16 on ImageNet-1k, 400 epochs: top-1 82.1 (arXiv 2206.08898, Table 1).
 
 tools/dist_train.sh configs/sima_xcit_small_12_p16_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SimA in the body of XCiT-T12/8 on ImageNet-1k, 400 epochs: top-1 79.4 (arXiv 2206.08898, Table 1).
+"""SimA in the architecture of XCiT-T12/8 on ImageNet-1k, 400 epochs: top-1 79.4 (arXiv 2206.08898, Table 1).
 
 tools/dist_train.sh configs/sima_xcit_tiny_12_p8_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""SimA in the body of XCiT-T20/16 on ImageNet-1k, 400 epochs: top-1 79.2 (arXiv 2206.08898, Table 2).
+"""SimA in the architecture of XCiT-T20/16 on ImageNet-1k, 400 epochs: top-1 79.2 (arXiv 2206.08898, Table 2).
 
 tools/dist_train.sh configs/sima_xcit_tiny_20_p16_in1k.py 8
 """

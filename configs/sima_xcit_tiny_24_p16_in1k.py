@@ -1,4 +1,4 @@
-"""SimA in the body of XCiT-T24/16 on ImageNet-1k, 400 epochs: top-1 79.8 (arXiv 2206.08898, Table 1).
+"""SimA in the architecture of XCiT-T24/16 on ImageNet-1k, 400 epochs: top-1 79.8 (arXiv 2206.08898, Table 1).
 
 tools/dist_train.sh configs/sima_xcit_tiny_24_p16_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""Softmax of exact Gaussian attention in the body of SOFT-Tiny on ImageNet-1k: fails, too (arXiv 2110.11945, App. A.3).
+"""Softmax of exact Gaussian attention in SOFT-Tiny on ImageNet-1k: fails, too (arXiv 2110.11945, App. A.3).
 
 tools/dist_train.sh configs/soft_tiny_gaussian_softmax_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""Linformer in the body of SOFT-Tiny on ImageNet-1k: top-1 78.2 (arXiv 2110.11945, Table 1).
+"""Linformer in SOFT-Tiny on ImageNet-1k: top-1 78.2 (arXiv 2110.11945, Table 1).
 
 tools/dist_train.sh configs/soft_tiny_linformer_in1k.py 8
 """

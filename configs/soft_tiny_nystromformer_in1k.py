@@ -1,4 +1,4 @@
-"""Nyströmformer in the body of SOFT-Tiny on ImageNet-1k: top-1 78.6 (arXiv 2110.11945, Table 1).
+"""Nyströmformer in SOFT-Tiny on ImageNet-1k: top-1 78.6 (arXiv 2110.11945, Table 1).
 
 tools/dist_train.sh configs/soft_tiny_nystromformer_in1k.py 8
 """

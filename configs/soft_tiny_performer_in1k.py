@@ -1,4 +1,4 @@
-"""Performer in the body of SOFT-Tiny on ImageNet-1k: top-1 76.1 (arXiv 2110.11945, Table 1).
+"""Performer in SOFT-Tiny on ImageNet-1k: top-1 76.1 (arXiv 2110.11945, Table 1).
 
 tools/dist_train.sh configs/soft_tiny_performer_in1k.py 8
 """

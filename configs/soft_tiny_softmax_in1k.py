@@ -1,4 +1,4 @@
-"""Softmax attention in the body of SOFT-Tiny on ImageNet-1k: top-1 79.1 (arXiv 2110.11945, Table 1).
+"""Softmax attention in SOFT-Tiny on ImageNet-1k: top-1 79.1 (arXiv 2110.11945, Table 1).
 
 tools/dist_train.sh configs/soft_tiny_softmax_in1k.py 8
 """

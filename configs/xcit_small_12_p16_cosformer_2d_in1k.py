@@ -1,4 +1,4 @@
-"""CosFormer with 2-D re-weighting in the body of XCiT-S12/16: does not converge (arXiv 2206.08898, App. A.3).
+"""CosFormer with 2-D re-weighting in XCiT-S12/16: does not converge (arXiv 2206.08898, App. A.3).
 
 tools/dist_train.sh configs/xcit_small_12_p16_cosformer_2d_in1k.py 8
 """

@@ -1,4 +1,4 @@
-"""CosFormer without re-weighting in the body of XCiT-S12/16 on ImageNet-1k: top-1 76.1 (arXiv 2206.08898, Table 2).
+"""CosFormer without re-weighting in XCiT-S12/16 on ImageNet-1k: top-1 76.1 (arXiv 2206.08898, Table 2).
 
 tools/dist_train.sh configs/xcit_small_12_p16_cosformer_in1k.py 8
 """

@@ -3,7 +3,6 @@
 from typing import Any, Optional
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmsoft.attention import SOFTAttention
@@ -22,7 +21,5 @@ class WithoutAttention(SOFTAttention):
 
     def attend(self, x: Tensor, hw: tuple[int, int], mask: Optional[Tensor] = None) -> Tensor:
         """See :class:`SOFTAttention`."""
-        v = to_map(self.value(x), hw)
-        filters = self.conv.weight.repeat_interleave(v.size(1) // self.num_heads, 0)
-        local = to_tokens(F.conv2d(v, filters, padding=self.conv.padding, groups=v.size(1)))
+        local = to_tokens(self.conv(to_map(self.value(x), hw)))
         return self.proj(self.attended(torch.zeros_like(local)) + local)

@@ -56,7 +56,7 @@ class Method(NamedTuple):
     sky: bool = True
 
     def train(self, seed: int, root: Path, work_dir: Path) -> dict[str, Any]:
-        """Trains on the shapes in a folder, or goes on from the last checkpoint; returns what :func:`run` does."""
+        """Trains on scenes in a folder, or goes on from the last checkpoint; returns what :func:`run` does."""
         return run(self.make_config(seed, root, work_dir))
 
     def make_config(self, seed: int, root: Path, work_dir: Path) -> Config:

@@ -122,10 +122,9 @@ def _soft_hooks(attention: SOFTAttention, one: Contribution) -> list:
 
 
 def _residual_hooks(attention: Attention, block: nn.Module, one: Contribution) -> list:
-    gamma = getattr(block, 'gamma1', 1.0)
     hooks = [
         block.register_forward_pre_hook(lambda module, args: one.add(beside=args[0])),
-        attention.register_forward_hook(lambda module, args, out: one.add(attention=out * gamma)),
+        attention.register_forward_hook(lambda module, args, out: one.add(attention=out * getattr(block, 'gamma1', 1))),
         attention.attended.register_forward_hook(lambda module, args, out: one.add(output=out)),
     ]
     if isinstance(attention, MultiheadAttention):

@@ -88,8 +88,9 @@ class WholeCheckpointsHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Chooses the backend."""
         for hook in [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]:
-            remote = hook.backend_args or hook.file_client_args or '://' in str(hook.out_dir or runner.work_dir)
-            hook.backend_args = hook.backend_args if remote else dict(backend=BACKEND, outdated=[])
+            own = hook.backend_args or hook.file_client_args or '://' in str(hook.out_dir or runner.work_dir)
+            if not own and not hasattr(runner, 'strategy'):  # by which FlexibleRunner saves, without a backend
+                hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Leaves out logged values, and what ``torch.load(weights_only=True)`` would not read."""
@@ -101,8 +102,7 @@ class WholeCheckpointsHook(Hook):
     def after_val_epoch(self, runner: Runner, metrics: Optional[dict[str, float]] = None) -> None:
         """UsageError if ``save_best`` is none of the scores, for which ``CheckpointHook`` has a KeyError."""
         for hook in runner.hooks if metrics else ():
-            missing = [name for name in getattr(hook, 'key_indicators', None) or () if name not in ('auto', *metrics)]
-            if missing:
+            if missing := [one for one in getattr(hook, 'key_indicators', None) or () if one not in ('auto', *metrics)]:
                 choice = f'the scores are {", ".join(metrics)}; --resume continues from the last checkpoint'
                 raise UsageError(f'There is no score {missing[0]} for save_best: {choice}.')
 
@@ -133,6 +133,7 @@ class FiniteTrainingHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Looks at the weights; UsageError if some are not finite."""
         for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
+            value = value.local_tensor() if hasattr(value, 'local_tensor') else value  # a part of FSDP's
             if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
                 when = f'after iteration {runner.iter + 1}, and no checkpoint is written of it'
                 raise UsageError(f'{name} contains NaN or infinity {when}; {REMEDY}.')

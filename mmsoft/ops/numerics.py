@@ -138,10 +138,10 @@ for _function in (_rounds_float32, _dynamo_exports):  # their names must begin w
 
 
 def clamp_size(size: Size, maximum: int = 2**31) -> Size:
-    """``min(size, maximum)``, at least 2, which an exported graph computes anew for each input.
+    """``min(size, maximum)``, which an exported graph computes anew for each input.
 
-    A size is a tensor under ``torch.onnx.export``, a symbol under ``torch.export`` (``min`` would be exported as the
-    smaller one in the example), and a number otherwise.
+    A size is a tensor under ``torch.onnx.export``, a symbol of 2 or more under ``torch.export`` (``min`` would be
+    exported as the smaller one in the example), and a number otherwise.
     """
     if isinstance(size, Tensor):
         return size.clamp(max=maximum)

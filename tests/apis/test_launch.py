@@ -66,8 +66,9 @@ def test_flexible_runner(small_shapes, tmp_path, monkeypatch):
     monkeypatch.chdir(project(tmp_path, small_shapes))
     forget_runs()
     options = {'runner_type': 'FlexibleRunner', 'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2}
-    launch.train('segmenter.py', 'work', cfg_options=options)
-    assert Path('work/iter_2.pth').exists()
+    kept = {f'default_hooks.checkpoint.{name}': 1 for name in ('interval', 'max_keep_ckpts')}
+    launch.train('segmenter.py', 'work', cfg_options={**options, **kept})
+    assert [path.name for path in Path('work').glob('iter_*.pth')] == ['iter_2.pth']
 
 
 def test_a_missing_file_is_one_sentence():

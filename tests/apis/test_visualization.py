@@ -10,7 +10,7 @@ from mmsoft.apis.visualization import draw, feature_image, watch_bottlenecks
 
 STAGES = dict(embed_dims=[8] * 4, num_heads=[1, 2, 2, 2], depths=[1, 2, 1, 2])
 BLOCKS = dict(embed_dims=16, num_heads=2, depth=3)
-BODIES = {
+BACKBONES = {
     'soft': lambda: SOFT(STAGES, out_type='cls_token'),
     'cvt': lambda: SimACvT({name: value[:3] for name, value in STAGES.items()}, out_type='cls_token'),
     'xcit': lambda: SimAXCiT(dict(BLOCKS, patch_size=16), out_type='cls_token'),
@@ -20,19 +20,19 @@ KINDS = dict(soft='stage', cvt='stage', xcit='block', deit='block')
 IMAGE = (96, 64)
 
 
-@pytest.mark.parametrize('name', BODIES)
+@pytest.mark.parametrize('name', BACKBONES)
 def test_a_sheet_has_features_of_every_architecture(name):
-    body = BODIES[name]().eval()
-    body.out_indices, body.out_type = (0, 2), 'featmap'
+    backbone = BACKBONES[name]().eval()
+    backbone.out_indices, backbone.out_type = (0, 2), 'featmap'
     image = torch.rand(1, 3, *IMAGE)
-    model = SimpleNamespace(backbone=body, data_preprocessor=lambda data, training: dict(inputs=image))
+    model = SimpleNamespace(backbone=backbone, data_preprocessor=lambda data, training: dict(inputs=image))
     figure = draw(model, dict(inputs=(255 * image).byte()))
-    assert not any(module._forward_hooks for module in body.modules())
+    assert not any(module._forward_hooks for module in backbone.modules())
     rows = [figure.axes[start : start + 3] for start in range(0, len(figure.axes), 3)]
     titles = [axis.get_title().split(',')[0] for axis in rows[0]]
     assert titles == ['image', *(f'features of {KINDS[name]} {i}' for i in (0, 2))]
     with torch.no_grad():
-        for axis, x in zip(rows[0][1:], body(image)):
+        for axis, x in zip(rows[0][1:], backbone(image)):
             assert (axis.images[0].get_array() == feature_image(x[0])).all()
     stages = [f'bottleneck kernels, stage {i}' for i in (0, 2)] if name == 'soft' else []
     assert [row[0].get_title() for row in rows[1:]] == stages
@@ -57,11 +57,11 @@ def test_principal_components_are_colours():
 
 @pytest.mark.parametrize('size', [None, 3])
 def test_kernels_are_those_of_the_bottleneck_tokens(size):
-    body = SOFT(STAGES, attention=dict(type='SOFTAttention', bottleneck_size=size)).double().eval()
-    attention, inputs = body.stages[1].blocks[-1].attn, []
+    backbone = SOFT(STAGES, attention=dict(type='SOFTAttention', bottleneck_size=size)).double().eval()
+    attention, inputs = backbone.stages[1].blocks[-1].attn, []
     hook = attention.register_forward_hook(lambda module, args, out: inputs.append(args))
-    with watch_bottlenecks(body) as seen:
-        body(torch.rand(1, 3, *IMAGE, dtype=torch.float64))
+    with watch_bottlenecks(backbone) as seen:
+        backbone(torch.rand(1, 3, *IMAGE, dtype=torch.float64))
     assert len(seen) == 4  # the last stage's softmax has none
     hook.remove()
     (tokens_in, hw, *_), record = inputs[0], seen['stages.1.blocks.1.attn.bottleneck']

@@ -1,4 +1,4 @@
-"""Every attention in every body: what the protocol promises, whoever wrote the attention."""
+"""Every attention in every backbone: what the protocol promises, whoever wrote the attention."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ NAMES = sorted(
     for name, made in MODELS.module_dict.items()
     if issubclass(made, Attention) and not made.for_class_token and made.__module__.startswith('mmsoft.attention')
 )
-BODIES = {
+BACKBONES = {
     'soft': lambda **kwargs: SOFT(dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), **kwargs),
     'soft_all_stages': lambda attention, **kwargs: SOFT(
         dict(embed_dims=[32, 32, 64, 64], num_heads=[1, 1, 2, 2], depths=[1] * 4), attention=[attention] * 4, **kwargs
@@ -46,12 +46,12 @@ BODIES = {
     'cvt': lambda **kwargs: SimACvT(dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1] * 3), **kwargs),
 }
 each_name = pytest.mark.parametrize('name', NAMES)
-each_body = pytest.mark.parametrize('body', BODIES)
+each_backbone = pytest.mark.parametrize('backbone', BACKBONES)
 
 
-def build(body, name, **kwargs):
+def build(backbone, name, **kwargs):
     torch.manual_seed(0)
-    model = BODIES[body](attention=dict(type=name), **kwargs)
+    model = BACKBONES[backbone](attention=dict(type=name), **kwargs)
     model.init_weights()
     return model
 
@@ -64,11 +64,11 @@ def test_all_are_here():
     assert {'SOFTAttention', 'SimAAttention', 'SoftmaxAttention', 'EfficientAttention', 'GaussianAttention'} <= {*NAMES}
 
 
-@each_body
+@each_backbone
 @each_name
 @pytest.mark.parametrize('hw', [(33, 47), (96, 40)], ids=str)
-def test_any_grid(body, name, hw):
-    model = build(body, name, with_cls_token=True).train()
+def test_any_grid(backbone, name, hw):
+    model = build(backbone, name, with_cls_token=True).train()
     outs = tensors(model(torch.randn(2, 3, *hw)))
     assert all(out.isfinite().all() for out in outs)
     assert all(out.is_contiguous() for out in outs if out.dim() == 4)
@@ -76,11 +76,11 @@ def test_any_grid(body, name, hw):
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
 
 
-@each_body
+@each_backbone
 @each_name
 @torch.no_grad()
-def test_an_image_does_not_depend_on_its_companions(body, name):
-    model = build(body, name, with_cls_token=True).eval().double()
+def test_an_image_does_not_depend_on_its_companions(backbone, name):
+    model = build(backbone, name, with_cls_token=True).eval().double()
     images = torch.cat([torch.randn(1, 3, 64, 96), torch.zeros(1, 3, 64, 96), 9 * torch.randn(1, 3, 64, 96)]).double()
     together = tensors(model(images))
     for i in range(3):
@@ -88,11 +88,11 @@ def test_an_image_does_not_depend_on_its_companions(body, name):
             assert_close(batch[i : i + 1], alone, rtol=1e-8, atol=1e-9)
 
 
-@each_body
+@each_backbone
 @each_name
 @torch.no_grad()
-def test_no_images(body, name):
-    outs = build(body, name, with_cls_token=True).eval()(torch.rand(0, 3, 64, 64))
+def test_no_images(backbone, name):
+    outs = build(backbone, name, with_cls_token=True).eval()(torch.rand(0, 3, 64, 64))
     assert all(len(out) == 0 for out in tensors(outs))
 
 
@@ -166,11 +166,11 @@ def test_padding_vanishes_in_a_body(name):
         assert_close(padded[:1, :, :h, :w] if h else padded[:1], alone, rtol=1e-9, atol=1e-12)
 
 
-@each_body
+@each_backbone
 @torch.no_grad()
-def test_norms_can_be_folded(body):
+def test_norms_can_be_folded(backbone):
     """As mmcv's ``fuse_conv_bn`` does, which only looks at the order in which modules were made."""
-    model = build(body, 'SimAAttention').eval()
+    model = build(backbone, 'SimAAttention').eval()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             for tensor in (module.weight, module.bias, module.running_mean, module.running_var):
@@ -180,11 +180,11 @@ def test_norms_can_be_folded(body):
     assert_close(fuse_conv_bn(model)(x), want, rtol=1e-3, atol=1e-4)
 
 
-@each_body
+@each_backbone
 @torch.no_grad()
-def test_attention_is_what_is_exchanged(body):
+def test_attention_is_what_is_exchanged(backbone):
     """The results differ; all else has the same parameters."""
-    models = [build(body, name).eval() for name in NAMES]
+    models = [build(backbone, name).eval() for name in NAMES]
     x = torch.randn(1, 3, 64, 64)
     outs = torch.stack([model(x)[-1].flatten() for model in models])
     assert (torch.cdist(outs, outs) + torch.eye(len(outs)) > 1e-6).all()
@@ -221,19 +221,19 @@ def test_attention_norm_is_not_lost(kwargs, plain):
 
 @pytest.mark.parametrize('grad', [True, False])
 @pytest.mark.parametrize(
-    'body, name',
+    'backbone, name',
     [
-        *((body, 'SOFTAttention') for body in BODIES),
+        *((backbone, 'SOFTAttention') for backbone in BACKBONES),
         *(('deit', name) for name in NAMES),
         ('xcit', 'SimAAttention'),
         ('cvt', 'SimAAttention'),
     ],
 )
-def test_low_rank_adapters_fit_every_linear_map(body, name, grad):
+def test_low_rank_adapters_fit_every_linear_map(backbone, name, grad):
     """Of mmpretrain, which replaces modules by others of another class; at first they change nothing."""
     lora = pytest.importorskip('mmpretrain.models.peft.lora')
 
-    model, x = build(body, name).eval(), torch.rand(1, 3, 64, 64)
+    model, x = build(backbone, name).eval(), torch.rand(1, 3, 64, 64)
     linear = [key for key, module in model.named_modules() if isinstance(module, nn.Linear)]
     with torch.set_grad_enabled(grad):
         want = model(x)
@@ -262,8 +262,8 @@ def test_one_file_is_enough():
             return v.mean(2, keepdim=True).expand_as(q)
 
     try:
-        for body in BODIES:
-            outs = build(body, 'MeanAttention')(torch.rand(1, 3, 64, 64))
+        for backbone in BACKBONES:
+            outs = build(backbone, 'MeanAttention')(torch.rand(1, 3, 64, 64))
             assert all(out.isfinite().all() for out in outs)
     finally:
         MODELS.module_dict.pop('MeanAttention')
@@ -387,13 +387,13 @@ def test_names_of_a_users_attention_are_its_own():
     assert set(to_mmsoft(names)[1]) == set(names)
 
 
-@each_body
+@each_backbone
 @each_name
-def test_own_checkpoints_of_any_attention(body, name, tmp_path):
+def test_own_checkpoints_of_any_attention(backbone, name, tmp_path):
     """As a pretrained classifier leaves them for a detector."""
-    source, path = build(body, name), str(tmp_path / 'own.pth')
+    source, path = build(backbone, name), str(tmp_path / 'own.pth')
     torch.save(dict(state_dict={f'backbone.{key}': tensor for key, tensor in source.state_dict().items()}), path)
-    model = BODIES[body](attention=dict(type=name), init_cfg=dict(type='Pretrained', checkpoint=path))
+    model = BACKBONES[backbone](attention=dict(type=name), init_cfg=dict(type='Pretrained', checkpoint=path))
     model.init_weights()
     assert all(torch.equal(tensor, source.state_dict()[key]) for key, tensor in model.state_dict().items())
 

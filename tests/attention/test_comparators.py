@@ -1,4 +1,4 @@
-"""The attentions that the papers compare with: identities that need no data, and their size in SOFT-Tiny's body."""
+"""The attentions that the papers compare with: identities that need no data, and their size in SOFT-Tiny."""
 
 import pytest
 import torch

@@ -52,9 +52,9 @@ def test_share_of_soft_is_that_of_attention_beside_the_convolution():
 def test_share_of_others_is_that_of_attention_beside_the_input_of_the_block():
     network = SimAXCiT(XCIT, (1,)).eval()
     block, seen = network.blocks[1], {}
-    nn.init.constant_(block.gamma1, 0.5)
     block.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
     with torch.no_grad(), measured_attention(network) as contributions:
+        block.gamma1 = nn.Parameter(torch.full((16,), 0.5))  # FSDP gathers it in each forward pass
         network(torch.randn(2, 3, 64, 64))
     out = 0.5 * block.attn(block.norm1(seen['x']), seen['hw'])
     share = contributions['blocks.1.attn'].share

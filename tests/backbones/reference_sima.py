@@ -1,4 +1,4 @@
-"""SimA's three bodies as functions of a published state dict: dense, plain, one image size at a time. For tests."""
+"""SimA's three architectures as functions of a published state dict: dense, plain, one image size at a time."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Every body and neck out of Python: ONNX, torch.export and torch.compile, at sizes other than the recorded one."""
+"""Every backbone and neck out of Python: ONNX, torch.export and torch.compile, at sizes other than the recorded one."""
 
 import json
 
@@ -25,7 +25,7 @@ STAGE = dict(embed_dims=[16], num_heads=[2], depths=[1], sampling_ratios=[4])
 PLAIN = dict(embed_dims=32, num_heads=2, depth=2)
 XCIT = dict(PLAIN, patch_size=16)
 CVT = dict(embed_dims=[16, 32, 32], num_heads=[1, 2, 2], depths=[1, 1, 1])
-BODIES = {
+BACKBONES = {
     'soft': lambda: SOFT(SOFT_NANO, attention_norm=False),
     'soft-norm': lambda: SOFT(SOFT_NANO, with_cls_token=True),
     'soft-norm-fixed': lambda: SOFT(STAGE, attention=dict(bottleneck_size=3), out_indices=0),
@@ -40,28 +40,28 @@ BODIES = {
     'cvt': lambda: SimACvT(CVT, with_cls_token=True),
     'neck': lambda: nn.Sequential(SimADeiT(PLAIN, out_indices=1), RescalePyramid(32)),
 }
-every_body = pytest.mark.parametrize('name', BODIES)
+every_backbone = pytest.mark.parametrize('name', BACKBONES)
 
 
 class Flat(nn.Module):
-    """A body whose outputs are a tuple of tensors with names."""
+    """A backbone whose outputs are a tuple of tensors with names."""
 
     inputs = ('images',)
 
-    def __init__(self, body):
+    def __init__(self, backbone):
         super().__init__()
-        self.body = body
+        self.backbone = backbone
         self.outputs = [f'out{i}' for i in range(len(self(torch.rand(1, 3, 64, 64))))]
 
     def forward(self, images):
         outs = []
-        for out in self.body(images):
+        for out in self.backbone(images):
             outs += out if isinstance(out, tuple) else [out]
         return tuple(outs)
 
 
-def body(name):
-    flat = Flat(BODIES[name]())
+def backbone(name):
+    flat = Flat(BACKBONES[name]())
     for parameter in flat.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)  # nothing may vanish beside the rest
@@ -85,9 +85,9 @@ def check(model, run, sizes):
 
 
 @pytest.mark.xfail(not RECORDS, raises=UsageError, strict=True, reason='ONNX of torch 2.0 has no unflatten')
-@every_body
+@every_backbone
 def test_onnx_at_any_size(name):
-    model, example = body(name), (torch.rand(2, 3, 64, 96),)
+    model, example = backbone(name), (torch.rand(2, 3, 64, 96),)
     with torch.no_grad():
         contents = deployment.to_onnx(model, example, (0, 2, 3), dict(any='thing'))
     assert json.loads(onnx.load_model_from_string(contents).metadata_props[0].value) == dict(any='thing')
@@ -99,13 +99,13 @@ def test_onnx_at_any_size(name):
 
 
 def short(name):
-    """The body, of SOFT one stage, as symbols cost a second a product."""
-    model = body(name)
+    """The backbone, of SOFT one stage, as symbols cost a second a product."""
+    model = backbone(name)
     if name.startswith('soft'):
         arch = dict(embed_dims=[16], num_heads=[1], depths=[1], sampling_ratios=[4])
         size = 12 if name == 'soft-norm-fixed' else None  # more than the smallest of the images below has windows for
         attention = dict(type='SOFTAttention', bottleneck_size=size)
-        model.body = SOFT(arch, out_indices=0, attention=attention).eval()
+        model.backbone = SOFT(arch, out_indices=0, attention=attention).eval()
     return model
 
 
@@ -116,7 +116,7 @@ def short(name):
 )
 def test_torch_export_at_any_size(name, divisor, tmp_path):
     """As docs/deployment.md does it."""
-    model, path = short(name), tmp_path / 'body.pt2'
+    model, path = short(name), tmp_path / 'backbone.pt2'
     sides = [torch.export.Dim(side, min=-(-33 // divisor), max=8192 // divisor) for side in ('height', 'width')]
     height, width = sides if divisor == 1 else (divisor * side for side in sides)
     shapes = ({0: torch.export.Dim('batch', min=1, max=256), 2: height, 3: width},)
@@ -163,7 +163,7 @@ def test_compiles_to_one_graph(name):
 @pytest.mark.slow
 def test_compiles_once_for_one_size_and_once_for_others():
     """Sizes that the greatest stride divides; others pad their maps, and have graphs of their own."""
-    model, graphs = body('soft-norm'), []
+    model, graphs = backbone('soft-norm'), []
 
     def keep(graph, _):
         graphs.append(graph)

@@ -1,12 +1,14 @@
-"""Configs of this repository, on the shapes."""
+"""Configs of this repository, on synthetic data."""
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.runner import Runner
+from torch import nn
 
 from mmsoft.datasets.demo import on_shapes, retarget, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
@@ -120,6 +122,14 @@ def test_averages_of_weights_follow_a_short_training(load, root, options):
     cfg = retarget(cfg, 2, root)
     iters = 2 * 128 / cfg.train_dataloader.batch_size
     assert (1 - cfg.custom_hooks[-1].momentum) ** iters < 1e-3, 'the random start is still in the average'
+
+
+def test_a_plain_average_of_weights_has_no_momentum(load, root):
+    cfg = load('soft_small_in1k')
+    cfg.custom_hooks = [dict(type='EMAHook', ema_type='StochasticWeightAverage')]
+    hook = HOOKS.build(retarget(cfg, 2, root).custom_hooks[0])
+    hook.before_run(SimpleNamespace(model=nn.Linear(1, 1)))
+    assert hook.ema_model.steps == 0
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_weights():
     FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(good=torch.ones(2))))
 
 
+def test_parts_of_weights():
+    """FSDP's ShardedTensor, a tensor for which torch.isfinite is not defined."""
+    part = SimpleNamespace(local_tensor=lambda: torch.full((2,), float('inf')))
+    with pytest.raises(UsageError, match='^weight contains NaN or infinity'):
+        FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(weight=part)))
+
+
 def test_what_is_no_tensor():
     """A module's get_extra_state may return anything."""
     weights = {'good': torch.ones(2), 'part._extra_state': dict(count=1), 'other._extra_state': None}

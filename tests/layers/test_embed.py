@@ -1,4 +1,4 @@
-"""Patches that do not overlap, against torch's unfold, and in the body of SOFT."""
+"""Patches that do not overlap, against torch's unfold, and in SOFT."""
 
 import pytest
 import torch

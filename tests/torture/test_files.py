@@ -1,4 +1,4 @@
-"""Checkpoints of strangers, through every door: no code runs, nothing is overwritten, memory stays bounded."""
+"""Untrusted checkpoints, by every entry point: no code runs, nothing is overwritten, memory stays bounded."""
 
 import os
 import random
@@ -49,7 +49,7 @@ def convert(path, out):
     convert_checkpoint(path, out)
 
 
-DOORS = [read, init_cfg, by_the_host, convert]
+ENTRIES = [read, init_cfg, by_the_host, convert]
 
 
 @contextmanager
@@ -91,13 +91,13 @@ def test_files_of_strangers(trial, weights, tmp_path):
     generator = Generator(names, tmp_path)
     path = generator.make(kinds[trial.round % len(kinds)], rng, trial.round)
     trial.note(file=path.name)
-    for door in DOORS:
-        before, out = peak(), tmp_path / f'{door.__name__}.out.pth'
+    for entry in ENTRIES:
+        before, out = peak(), tmp_path / f'{entry.__name__}.out.pth'
         files = set(tmp_path.rglob('*'))
-        case = f'{path.name} through {door.__name__}'
+        case = f'{path.name} through {entry.__name__}'
         with bounded_memory():
             try:
-                door(path, out)
+                entry(path, out)
             except (UsageError, FileNotFoundError) as error:
                 assert str(error).isprintable() or isinstance(error, FileNotFoundError), f'{case}: {str(error)!r}'
                 assert not out.exists(), case
@@ -137,7 +137,7 @@ def test_doors_of_processes(trial, weights, tmp_path, shapes):
     generator = Generator(weights, tmp_path)
     kind = rng.choice(['calls', 'calls_by_hand', 'programs', 'packed'])
     path = generator.make(kind, rng, 0)
-    trial.note(door=name, file=path.name)
+    trial.note(entry=name, file=path.name)
     before = set(shapes.iterdir())
     run = subprocess.run(
         [sys.executable, '-W', 'ignore', *(str(part).replace('FILE', str(path)) for part in command)],

@@ -1,4 +1,4 @@
-"""DINO's parts are held to formulas written out, to torch and to loops; small trainings resume to the bit."""
+"""DINO's parts are compared with formulas written out, with torch and with loops; small trainings resume to the bit."""
 
 import gzip
 import math
