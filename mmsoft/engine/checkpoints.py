@@ -133,7 +133,7 @@ class FiniteTrainingHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Looks at the weights; UsageError if some are not finite."""
         for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
-            value = value.local_tensor() if hasattr(value, 'local_tensor') else value  # a part of FSDP's
-            if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
+            parts = [one.tensor for one in value.local_shards()] if hasattr(value, 'local_shards') else [value]  # FSDP
+            if any(isinstance(one, Tensor) and one.is_floating_point() and not one.isfinite().all() for one in parts):
                 when = f'after iteration {runner.iter + 1}, and no checkpoint is written of it'
                 raise UsageError(f'{name} contains NaN or infinity {when}; {REMEDY}.')

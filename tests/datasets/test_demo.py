@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from mmengine.config import Config
+from mmengine.model import StochasticWeightAverage
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.runner import Runner
 from torch import nn
@@ -124,9 +125,12 @@ def test_averages_of_weights_follow_a_short_training(load, root, options):
     assert (1 - cfg.custom_hooks[-1].momentum) ** iters < 1e-3, 'the random start is still in the average'
 
 
-def test_a_plain_average_of_weights_has_no_momentum(load, root):
+@pytest.mark.parametrize(
+    'kind', ['StochasticWeightAverage', 'mmengine.StochasticWeightAverage', StochasticWeightAverage]
+)
+def test_a_plain_average_of_weights_has_no_momentum(load, root, kind):
     cfg = load('soft_small_in1k')
-    cfg.custom_hooks = [dict(type='EMAHook', ema_type='StochasticWeightAverage')]
+    cfg.custom_hooks = [dict(type='EMAHook', ema_type=kind)]
     hook = HOOKS.build(retarget(cfg, 2, root).custom_hooks[0])
     hook.before_run(SimpleNamespace(model=nn.Linear(1, 1)))
     assert hook.ema_model.steps == 0

@@ -47,9 +47,11 @@ def test_weights():
 
 def test_parts_of_weights():
     """FSDP's ShardedTensor, a tensor for which torch.isfinite is not defined."""
-    part = SimpleNamespace(local_tensor=lambda: torch.full((2,), float('inf')))
+    shard, empty = SimpleNamespace(tensor=torch.full((2,), float('inf'))), SimpleNamespace(local_shards=list)
+    FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(weight=empty)))
+    weights = dict(empty=empty, weight=SimpleNamespace(local_shards=lambda: [shard]))
     with pytest.raises(UsageError, match='^weight contains NaN or infinity'):
-        FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(weight=part)))
+        FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=weights))
 
 
 def test_what_is_no_tensor():
