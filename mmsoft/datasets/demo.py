@@ -91,7 +91,7 @@ def _shorten(cfg: Config, length: Optional[int]) -> None:
     decay = dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max(iters, warm_up + 1))
     cfg.param_scheduler = [dict(type='LinearLR', start_factor=1e-3, by_epoch=False, end=warm_up), decay]
     for hook in cfg.get('custom_hooks', []):  # an average over many thousand iterations would be the random start
-        if type_name(hook) == 'EMAHook' and type_name(dict(type=hook.get('ema_type', ''))) != 'StochasticWeightAverage':
+        if type_name(hook) == 'EMAHook' and type_name(hook, 'ema_type') != 'StochasticWeightAverage':
             hook.momentum = max(hook.get('momentum', 0.0002), min(0.5, 10 / iters))
     cfg.default_hooks.checkpoint.interval = interval
     cfg.default_hooks.logger.interval = max(1, min(10, per_epoch // 4))

@@ -153,7 +153,7 @@ def _series(iterations: int, terms: int) -> tuple[float, float, list[float]]:
     low, high = 1 / (math.sqrt(2 * steps) + _SHIFT), 1 / _SHIFT  # of μ, given that αλ² ≤ 2
     nodes = np.cos(np.linspace(0, np.pi, terms))
     mu = (high + low + (high - low) * nodes) / 2
-    x = np.maximum(1 / mu - _SHIFT, 1e-30)
+    x = np.maximum(1 / mu - _SHIFT, 1e-30)  # at one end 0, where F is 0
     filtered = -np.expm1(steps * np.log1p(-np.minimum(x * x / steps, 1 - 1e-9))) / x
     coefficients = np.polynomial.chebyshev.chebfit(nodes, filtered / mu, terms - 1).tolist()
     return 2 / (high - low), (high + low) / (high - low), coefficients

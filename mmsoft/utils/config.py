@@ -65,9 +65,9 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
         raise UsageError(f'{config} cannot be {done} ({reason}); --traceback shows where it was raised.') from error
 
 
-def type_name(node: dict[str, Any]) -> str:
+def type_name(node: dict[str, Any], key: str = 'type') -> str:
     """The name of what a dict builds, without its scope; empty if it builds nothing."""
-    built = node.get('type', '')
+    built = node.get(key, '')
     return built.rsplit('.')[-1] if isinstance(built, str) else getattr(built, '__name__', '')
 
 

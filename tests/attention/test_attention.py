@@ -1,4 +1,4 @@
-"""Every attention in every backbone: what the protocol promises, whoever wrote the attention."""
+"""What the protocol of attentions promises, for every attention in every backbone."""
 
 from functools import partial
 
@@ -79,7 +79,7 @@ def test_any_grid(backbone, name, hw):
 @each_backbone
 @each_name
 @torch.no_grad()
-def test_an_image_does_not_depend_on_its_companions(backbone, name):
+def test_an_image_does_not_depend_on_the_rest_of_its_batch(backbone, name):
     model = build(backbone, name, with_cls_token=True).eval().double()
     images = torch.cat([torch.randn(1, 3, 64, 96), torch.zeros(1, 3, 64, 96), 9 * torch.randn(1, 3, 64, 96)]).double()
     together = tensors(model(images))
@@ -157,7 +157,7 @@ def test_the_host_reads_nothing_in_a_block(name, monkeypatch):
 
 @each_name
 @torch.no_grad()
-def test_padding_vanishes_in_a_body(name):
+def test_padding_vanishes_in_a_backbone(name):
     images = torch.zeros(2, 3, 64, 96, dtype=torch.float64)
     images[0, :, :40, :57], images[1] = torch.randn(3, 40, 57), torch.randn(3, 64, 96)
     model = build('xcit', name, mask_padding=True, with_cls_token=True).eval().double()

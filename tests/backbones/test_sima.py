@@ -311,7 +311,7 @@ def test_blocks_can_be_wrapped(backbone):
 
 @pytest.mark.parametrize('height, width', [(64, 96), (50, 61), (33, 96)])
 def test_mask_makes_padding_vanish(height, width):
-    """A padded image gives what it gives alone, whatever the size of its companions; without the mask it does not."""
+    """A padded image gives what it gives alone, whatever the size of the others in its batch; without the mask it does not."""
     images = torch.zeros(2, 3, 96, 128, dtype=torch.float64)
     images[0, :, :height, :width] = torch.randn(3, height, width)
     images[1] = torch.randn(3, 96, 128)

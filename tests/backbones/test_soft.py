@@ -207,7 +207,7 @@ def test_every_parameter_gets_a_gradient(options):
 
 
 @every_option
-def test_an_image_does_not_depend_on_its_companions(options):
+def test_an_image_does_not_depend_on_the_rest_of_its_batch(options):
     model = build(**options).eval().double()
     x = torch.cat([images(2), torch.zeros(1, 3, 64, 96), 10 * images(1, seed=1), torch.ones(1, 3, 64, 96)]).double()
     with torch.no_grad():

@@ -198,7 +198,7 @@ def test_soft_norm_of_a_single_bottleneck_token_is_zero_as_published(method):
 
 
 @every_attention
-def test_an_image_does_not_depend_on_its_companions(method, attention, oracle):
+def test_an_image_does_not_depend_on_the_rest_of_its_batch(method, attention, oracle):
     images = [inputs((1, 3, 40, 16, 8), spread) for spread in (0.0, 0.1, 0.5, 1.0, 3.0)]
     together = attention(*(torch.cat(parts) for parts in zip(*images)))
     for i, image in enumerate(images):

@@ -83,7 +83,7 @@ def weights():
 
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.rounds(2 * len(Generator.kinds()), 300)
-def test_files_of_strangers(trial, weights, tmp_path):
+def test_untrusted_files(trial, weights, tmp_path):
     """A checkpoint is cut, has bits flipped, holds other tensors, runs code, is a bomb or no file, at four entry points"""
     kinds = Generator.kinds()
     rng = random.Random(int(trial.random.integers(2**32)))
@@ -130,7 +130,7 @@ COMMANDS = {
 
 
 @pytest.mark.rounds(1, 2 * len(COMMANDS))
-def test_doors_of_processes(trial, weights, tmp_path, shapes):
+def test_entry_points_of_processes(trial, weights, tmp_path, shapes):
     """A file that would run code, given to a tool, to an OpenMMLab inferencer in a fresh process, to mim"""
     name, command = list(COMMANDS.items())[trial.round % len(COMMANDS)]
     rng = random.Random(int(trial.random.integers(2**32)))
