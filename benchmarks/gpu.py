@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from mmsoft.apis.cli import command_line
+from mmsoft.utils.cli import command_line
 
 from .common import ROOT, commit, processor
 from .speed import SIZES, check_device, plan, run_benchmark

@@ -34,7 +34,6 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
-from mmsoft.apis.cli import command_line
 from mmsoft.apis.prediction import find_images, prepare
 from mmsoft.apis.tasks import build_task
 from mmsoft.attention import SOFTAttention
@@ -43,6 +42,7 @@ from mmsoft.datasets.shapes import CLASSES, SKY_METAINFO, add_scene, empty_coco
 from mmsoft.datasets.shapes_scene import SKIES, Canvas, named_by_sky
 from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils import UsageError
+from mmsoft.utils.cli import command_line
 from mmsoft.utils.config import load_config
 
 from .common import ROOT, be_quiet, commit, fill_page, markdown, read_table, spread, write_table

@@ -24,9 +24,9 @@ from mmengine.structures import InstanceData
 from torchvision.ops import box_iou
 
 from mmsoft.apis import test, train
-from mmsoft.apis.cli import command_line
 from mmsoft.apis.tasks import build_task
 from mmsoft.engine.checkpoints import latest_checkpoint
+from mmsoft.utils.cli import command_line
 from mmsoft.utils.config import load_config
 from mmsoft.utils.files import atomic_write
 

@@ -11,8 +11,8 @@ from typing import Any, Optional
 import pandas as pd
 import torch
 
-from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
+from mmsoft.utils.cli import command_line
 
 from .common import ROOT, code_version, processor, read_table, write_table
 from .contenders import ABLATIONS, CONTENDERS, check_contender

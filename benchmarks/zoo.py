@@ -16,8 +16,8 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
+from mmsoft.utils.cli import command_line
 from mmsoft.utils.config import load_config, without_pretrained
 
 from .common import ROOT, be_quiet, fill_page, markdown, write_table

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any, Callable, NamedTuple, Optional
 
 from benchmarks.common import fill_page
-from mmsoft.apis.cli import command_line
+from mmsoft.utils.cli import command_line
 from mmsoft.utils.files import atomic_write
 
 

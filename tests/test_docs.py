@@ -292,6 +292,8 @@ def test_shell_blocks_run_or_say_what_they_need():
     targets = set(re.findall(r'^([a-z]+):', (ROOT / 'Makefile').read_text(), re.M))
     for page, _, needs, code in blocks('shell'):
         assert set(re.findall(r'^make (\w+)', code, re.M)) <= targets, page.name
+        if re.search(r'tools/\S+ projects/', code):
+            assert 'PYTHONPATH=.' in code, f'{page.name}: configs of projects/ import it'
         if not needs:
             subprocess.run(
                 ['bash', '-euc', code],

@@ -77,7 +77,7 @@ before = state()
 from mmsoft import SOFT
 after = state()
 imported = [name for name in sys.modules if name.startswith("mmsoft")]
-import mmsoft.apis.cli
+import mmsoft.apis, mmsoft.utils.cli
 loaders = dict(CheckpointLoader._schemes)
 """
 
@@ -106,6 +106,21 @@ def test_the_tools_hold_no_logic(tool):
 def test_the_package_itself_imports_no_library():
     printed = python('import sys, mmsoft; print(*sys.modules)')
     assert not {'torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain'} & set(printed.split())
+
+
+def test_a_wrong_option_is_told_before_anything_is_imported():
+    """Which takes seconds."""
+    printed = python(f"""
+import contextlib, io, runpy, sys
+from pathlib import Path
+for tool in map(str, Path({str(ROOT / 'tools')!r}).glob('*.py')):
+    sys.argv = [tool, '--no-such-option', *'abcd']
+    with contextlib.redirect_stderr(io.StringIO()) as told, contextlib.suppress(SystemExit):
+        runpy.run_path(tool, run_name='__main__')
+    assert 'usage: ' in told.getvalue(), told.getvalue()
+print(*sys.modules)
+""")
+    assert not {'torch', 'mmsoft.apis'} & set(printed.split()) and 'mmsoft.utils.cli' in printed.split()
 
 
 def test_dir_tells_of_what_is_imported_late():

@@ -3,8 +3,7 @@
 import argparse
 import sys
 
-from mmsoft.apis.cli import command_line
-from mmsoft.checkpoint import convert_checkpoint
+from mmsoft.utils.cli import command_line
 
 
 def main() -> None:
@@ -13,7 +12,10 @@ def main() -> None:
     add('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')
     add('target', metavar='DST', help='file to write; .safetensors chooses that format')
     add('--force', action='store_true', help='replace DST if it exists')
-    print(convert_checkpoint(**vars(parser.parse_args())))
+    options = vars(parser.parse_args())
+    from mmsoft.checkpoint import convert_checkpoint  # takes seconds, so a wrong option is told before
+
+    print(convert_checkpoint(**options))
 
 
 if __name__ == '__main__':

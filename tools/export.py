@@ -2,8 +2,7 @@
 
 import sys
 
-from mmsoft.apis import export
-from mmsoft.apis.cli import command_line, config_parser
+from mmsoft.utils.cli import command_line, config_parser
 
 
 def main() -> None:
@@ -12,7 +11,10 @@ def main() -> None:
     add('--out', required=True, help='file to write, .onnx')
     add('--size', type=int, nargs=2, metavar=('H', 'W'), help='the one size of images to take (default: any)')
     add('--force', action='store_true', help='replace OUT if it exists')
-    print(export(**vars(parser.parse_args())))
+    options = vars(parser.parse_args())
+    from mmsoft.apis import export  # takes seconds, so a wrong option is told before
+
+    print(export(**options))
 
 
 if __name__ == '__main__':

@@ -3,8 +3,7 @@
 import signal
 import sys
 
-from mmsoft.apis import predict
-from mmsoft.apis.cli import command_line, config_parser
+from mmsoft.utils.cli import command_line, config_parser
 
 
 def main() -> bool:
@@ -17,6 +16,8 @@ def main() -> bool:
     add('--save-pred', action='store_true', help='also save each prediction as JSON, or as a label map')
     options = vars(parser.parse_args())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no half image is left, as after Ctrl-C
+    from mmsoft.apis import predict  # takes seconds, so a wrong option is told before
+
     return bool(predict(**options))
 
 

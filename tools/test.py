@@ -2,8 +2,7 @@
 
 import sys
 
-from mmsoft.apis import test
-from mmsoft.apis.cli import command_line, parse_run, run_parser
+from mmsoft.utils.cli import command_line, parse_run, run_parser
 
 
 def main() -> None:
@@ -29,7 +28,10 @@ def main() -> None:
         metavar='STAGE',
         help='set the attention of these stages to zero, counted from 0, or of all: shows what attention is worth',
     )
-    test(**parse_run(parser))
+    options = parse_run(parser)
+    from mmsoft.apis import test  # takes seconds, so a wrong option is told before
+
+    test(**options)
 
 
 if __name__ == '__main__':

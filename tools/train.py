@@ -2,15 +2,14 @@
 
 import sys
 
-from mmsoft.apis import train
-from mmsoft.apis.cli import command_line, parse_run, run_parser
+from mmsoft.utils.cli import command_line, parse_run, run_parser
 
 
 def main() -> None:
     parser = run_parser(
         __doc__,
         demo_data='train on the synthetic shapes data set in data/shapes: 128 small scenes, 2 '
-        'epochs, on a CPU; for more, --cfg-options train_cfg.max_epochs=N (or max_iters=N)',
+        'epochs, small enough for a CPU; for more, --cfg-options train_cfg.max_epochs=N (or max_iters=N)',
     )
     add = parser.add_argument
     add('--amp', action='store_true', help='train in half precision, on a GPU')
@@ -27,7 +26,10 @@ def main() -> None:
         help='resume from a checkpoint, by default the last in the work directory if there is one',
     )
     add('--from-scratch', action='store_true', help='start from random instead of pretrained weights')
-    train(**parse_run(parser))
+    options = parse_run(parser)
+    from mmsoft.apis import train  # takes seconds, so a wrong option is told before
+
+    train(**options)
 
 
 if __name__ == '__main__':

@@ -2,8 +2,7 @@
 
 import sys
 
-from mmsoft.apis import visualize
-from mmsoft.apis.cli import command_line, config_parser
+from mmsoft.utils.cli import command_line, config_parser
 
 
 def main() -> bool:
@@ -19,7 +18,10 @@ def main() -> bool:
         metavar='N',
         help='stages, or blocks of a backbone of one stride, from 0 (default: all stages, or four blocks)',
     )
-    return bool(visualize(**vars(parser.parse_args())))
+    options = vars(parser.parse_args())
+    from mmsoft.apis import visualize  # takes seconds, so a wrong option is told before
+
+    return bool(visualize(**options))
 
 
 if __name__ == '__main__':

@@ -9,9 +9,9 @@ from typing import Optional
 
 import torch
 
-from mmsoft.apis.cli import command_line
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
+from mmsoft.utils.cli import command_line
 
 from ..common import ROOT
 from . import store

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Optional
 
-from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
+from mmsoft.utils.cli import command_line
 from mmsoft.utils.files import atomic_write
 
 from ..common import be_quiet, write_table

@@ -10,7 +10,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from mmsoft.attention import measure
-from mmsoft.checkpoint.load import check_model
+from mmsoft.checkpoint.load import check_model, use_safe_loading
 from mmsoft.datasets.demo import on_shapes, retarget
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.engine.checkpoints import latest_checkpoint
@@ -122,8 +122,9 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
 def build(cfg: Config, *loops: str) -> Runner:
     """Builds a model, and the data sets of these loops: train, val or test; an optimizer for training.
 
-    Raises UsageError if data sets, model and checkpoint do not fit each other.
+    mmengine reads checkpoints safely from now on. Raises UsageError if data sets, model and checkpoint do not fit.
     """
+    use_safe_loading()
     check_evaluators(cfg, *loops)
     if on_shapes(cfg):
         ensure_shapes()

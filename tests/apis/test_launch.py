@@ -16,8 +16,8 @@ from trainings import forget_runs, project
 
 from mmsoft.apis import launch
 from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
-from mmsoft.apis.cli import command_line
 from mmsoft.utils import UsageError
+from mmsoft.utils.cli import command_line
 from mmsoft.utils.config import explained, load_config, without_pretrained
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
 from mmengine.visualization import Visualizer
 
-from mmsoft.apis import cli, launch
-from mmsoft.utils import UsageError
+from mmsoft.apis import launch
+from mmsoft.utils import UsageError, cli
 
 ROOT = Path(__file__).parents[2]
 DETECTOR = """

@@ -8,9 +8,8 @@ from typing import Any, Callable, Optional
 
 from mmengine.config import DictAction
 
-from mmsoft.checkpoint.load import use_safe_loading
-from mmsoft.utils import UsageError
-from mmsoft.utils.files import DISK
+from . import UsageError
+from .files import DISK
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
@@ -24,7 +23,6 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     # A visualizer without a folder of its own, and boxes that reach the border of their image.
     warnings.filterwarnings('ignore', module=r'mmengine\.visualization')
     try:
-        use_safe_loading()
         code = run()
     except (KeyboardInterrupt, SyntaxError) as error:  # mmengine makes this of that while it writes a config
         if KeyboardInterrupt not in (type(error), type(error.__context__)):
