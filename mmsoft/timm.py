@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Callable, Optional, Union
 
 import torch
-from mmengine.model import initialize
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
@@ -18,10 +17,10 @@ from torch import Tensor, nn
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import read_checkpoint, select_state_dict
-from mmsoft.checkpoint.load import convert_classifier_checkpoint, load_pretrained
+from mmsoft.checkpoint.load import convert_classifier_checkpoint
 from mmsoft.layers.maps import to_tokens
 from mmsoft.utils import OptionError, check_choice
-from mmsoft.utils.config import dicts, split_pretrained
+from mmsoft.utils.config import dicts
 
 __all__ = ['TimmModel']
 Backbone = type[BaseBackbone]
@@ -46,12 +45,7 @@ class TimmModel(nn.Module):
         super().__init__()
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(backbone.num_units(kwargs['arch'])), with_cls_token=True)
-        initialize(self.backbone, self.backbone.default_init_cfg())
-        for module in reversed([*self.backbone.modules()]):  # the parts, then all of it, which may load weights
-            others, pretrained = split_pretrained(getattr(module, 'init_cfg', None))
-            initialize(module, others)
-            for cfg in pretrained:  # mmengine would run code in the file
-                load_pretrained(module, cfg['checkpoint'], cfg.get('prefix'))
+        self.backbone.init_weights()
         unit, patch = backbone.unit, self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [  # of the maps that forward_intermediates can return
             dict(num_chs=dims, reduction=patch * 2**i if unit == 'stages' else patch, module=f'backbone.{unit}.{i}')
@@ -74,12 +68,13 @@ class TimmModel(nn.Module):
         """Maps of several stages or blocks, and what :meth:`forward_features` returns, of images (B, 3, H, W).
 
         Arguments are those of timm's models; maps are as the backbone returns them whatever ``norm`` and ``stop_early``
-        say, in ``output_fmt`` ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C).
+        say, in ``output_fmt`` ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C); OptionError for another.
+        ``indices`` are those of the whole network, also after pruning; None takes all maps there are.
         """
         check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
-        take, _ = feature_take_indices(len(self.feature_info), indices)
         maps, tokens = self._forward_backbone(x)
         found = dict(zip(self.backbone.out_indices, maps))
+        take = found if indices is None else feature_take_indices(len(self.feature_info), indices)[0]
         chosen = [found[i] if output_fmt == 'NCHW' else to_tokens(found[i]) for i in take]
         return chosen if intermediates_only else (tokens, chosen)
 
@@ -105,7 +100,7 @@ class TimmModel(nn.Module):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Tokens (B, 1 + n, C) to scores (B, num_classes), or to the pooled features (B, C)."""
         if self.global_pool:
-            x = x[:, 0] if self.global_pool == 'token' else x[:, 1:].mean(1)
+            x = x[:, 0] if self.global_pool == 'token' else x[:, int(self.backbone.has_cls_token) :].mean(1)
         return x if pre_logits else self.head.fc(x)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,7 +122,7 @@ class TimmModel(nn.Module):
     def reset_classifier(self, num_classes: int, global_pool: Optional[str] = None) -> None:
         """Puts a new linear layer in the classifier's place, and changes the pooling if it is given."""
         if global_pool is not None:
-            check_choice('global_pool', global_pool, ('token', 'avg', ''))
+            check_choice('global_pool', global_pool, ('avg', '', *['token'] * self.backbone.has_cls_token))
             self.global_pool = global_pool
         self.num_classes = num_classes
         fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()

@@ -319,6 +319,18 @@ def test_pruning_keeps_frozen_what_is():
     assert model(image().bfloat16()).dtype is torch.bfloat16
 
 
+def test_a_pruned_model_has_no_class_token():
+    model = small('sima_deit_tiny').eval()
+    assert model.prune_intermediate_layers([0, 1]) == [0, 1]
+    x = image()
+    tokens, maps = model.forward_intermediates(x)
+    assert len(maps) == 2 and torch.equal(tokens, maps[1].flatten(2).transpose(1, 2))
+    model.reset_classifier(0, 'avg')
+    torch.testing.assert_close(model(x), maps[1].mean((2, 3)))
+    with pytest.raises(UsageError, match="global_pool must be one of avg, ; got 'token'"):
+        model.reset_classifier(5, 'token')
+
+
 def test_names_that_do_not_belong_there_are_told(published):
     _, model = published
     wrong = {**model.state_dict(), 'backbone.stages.0.blocks.0.attn.queri.weight': torch.zeros(1)}

@@ -131,14 +131,15 @@ def build(cfg: Config, *loops: str) -> Runner:
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     if not isinstance(runner, Runner):  # mmengine's FlexibleRunner, which builds its model later
         return runner
+    model = getattr(runner.model, 'module', runner.model)
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:
-            check_classes(loop.dataloader.dataset, runner.model, exact=cfg.default_scope == 'mmdet')
+            check_classes(loop.dataloader.dataset, model, exact=cfg.default_scope == 'mmdet')
         elif loops == ('test',):
             raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
     if 'train' in loops:
         check_objects(runner.train_loop.dataloader.dataset)
-        check_mixing(runner.model)
+        check_mixing(model)
         if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)

@@ -137,12 +137,12 @@ class Bottleneck(NamedTuple):
 
 @contextmanager
 def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
-    """Keeps the bottleneck of each of SOFT's attentions, by its name, of one image while the context lasts."""
+    """Keeps the bottleneck of each attention of SOFT that has a grid, by its name, of one image; for a context."""
     seen: dict[str, Bottleneck] = {}
     names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
 
     def keep(module: nn.Module, inputs: tuple, tokens: Any) -> None:
-        if module in names:
+        if module in names and module.sampling not in ('random', 'biased'):
             seen[names[module]] = Bottleneck(inputs[0].detach(), tokens.detach(), module.grid(inputs[0].shape[2:]))
 
     with nn.modules.module.register_module_forward_hook(keep):

@@ -93,7 +93,7 @@ class SimACvT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
+        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
         x = pad_to_multiple(x, 4)
         maps = []
         for i, stage in enumerate(self.stages):

@@ -77,7 +77,7 @@ class SimADeiT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
+        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x = self.patch_embed(pad_to_multiple(x, self.patch_size))
         hw = (x.size(2), x.size(3))
         x = with_token(self.cls_token, to_tokens(x))

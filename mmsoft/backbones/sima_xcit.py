@@ -91,8 +91,8 @@ class SimAXCiT(BaseBackbone):
         super().__init__(arch, out_indices, **kwargs)
         dims, patch_size, gamma = self.embed_dims, self.arch['patch_size'], self.arch['gamma']
         self.mask_padding = mask_padding
-        site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size,) * 2, max(1, 32 // patch_size))
         self.patch_embed = xcit.ConvPatchEmbed(self.in_channels, dims, patch_size, norm_cfg)
+        site = Site(dims, num_heads or self.arch['num_heads'], (224 // patch_size,) * 2, max(1, 32 // patch_size))
         self.pos_encoding = xcit.FourierPositionEncoding(dims)
         options: tuple = (gamma, lpi, self.drop_rate, self.drop_path_rate, act_cfg, norm_cfg)
         self.blocks = ModuleList(
@@ -114,7 +114,7 @@ class SimAXCiT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
+        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x, extent = self.patch_embed(x, xcit.image_extent(x) if self.mask_padding else None)
         hw = (x.size(2), x.size(3))
         mask = sizes = None

@@ -26,8 +26,8 @@ STRIDES = (4, 8, 16, 32)
 class SOFT(BaseBackbone):
     """SOFT / SOFT-Norm backbone (2207.03341, Table 2).
 
-    Stages 0 to 2 attend with the Gaussian kernel, the last one with softmax and a class token. Any input from 32×32 up
-    works: maps have ceil(H / stride) rows, and position embeddings are resized bilinearly.
+    Stages 0 to 2 attend with the Gaussian kernel, the last one with softmax and a class token. Any input size works:
+    maps have ceil(H / stride) rows, and position embeddings are resized bilinearly.
 
     Args:
         arch (str or dict): ``'tiny'``, ``'small'``, ``'medium'``, ``'large'``, ``'huge'``, or a dict with
@@ -101,7 +101,7 @@ class SOFT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, 3, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
+        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
         x, maps = x.contiguous(memory_format=torch.channels_last), []
         for i, stage in enumerate(self.stages):
             tokens, hw = stage(x)

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from collections import OrderedDict
 from functools import cache, partial
+from http.client import HTTPException
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -202,5 +203,5 @@ def _download(url: str) -> Path:
         return path
     except ImportError as error:
         raise CheckpointError(f'{url} needs huggingface_hub, which is not installed: install it.') from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise CheckpointError(f'{url} cannot be downloaded ({error}); check address and network.') from error

@@ -42,15 +42,18 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
 def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     """Raises CheckpointError if a checkpoint is not of a model, which may be wrapped; OpenMMLab libraries only warn.
 
-    A classifier's checkpoint may be under published names. Unless ``whole``, a part is enough.
+    Classifiers may have published names, others must have the model's. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     bare = getattr(model, 'module', model)
     if type(bare)._load_from_state_dict is not nn.Module._load_from_state_dict:  # mmdet's teachers rename tensors
         bare._load_from_state_dict(loaded, '', {}, False, [], [], [])
     own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
-    if not set(own) & set(loaded):
-        _, loaded = to_mmsoft(loaded)
+    _, ours = to_mmsoft(loaded)
+    if hasattr(bare, 'head'):  # of classifiers, which translate names as they load
+        loaded = loaded if set(own) & set(loaded) else ours
+    elif set(own) & (set(ours) - set(loaded)):
+        raise CheckpointError(f'{filename} has names of a backbone: give it as model.backbone.init_cfg.checkpoint.')
     differing = [name for name, one in own.items() if name not in loaded or not _fits(loaded[name], one, name)]
     if differing and (whole or len(differing) == len(own)):
         what = f'{len(differing)} of the {len(own)} tensors of the model are missing there, or of another shape'
@@ -105,7 +108,7 @@ def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
 
 
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
-    """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a sentence about it.
+    """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a summary.
 
     ``target`` is replaced by ``force`` alone; ``.safetensors`` chooses that format, any other name ``torch.save``.
     CheckpointError if it exists otherwise, or ``source``, a published checkpoint, ours or mmengine's, cannot be used.

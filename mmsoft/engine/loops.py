@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import Any, Optional, Union
 
-from mmengine.dist import broadcast_object_list, get_rank
+from mmengine.dist import broadcast, broadcast_object_list, get_rank
 from mmengine.logging import MMLogger
 from mmengine.runner import BaseLoop, loops
 from mmengine.runner import Runner as MMRunner
 from torch.utils.data import BatchSampler, DataLoader
 
 from mmsoft.registry import LOOPS, RUNNERS
+from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 
 from .samples import NamedSamples, NumberedBatches, check_labels, set_random_states
@@ -36,6 +37,8 @@ class _Resumable:
         batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
         config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=self.endless)
         loader = Runner.build_dataloader(config, seed=runner.seed)
+        if len(loader) == 0 < len(loader.dataset):
+            raise UsageError('drop_last leaves no batch: a process has fewer images than train_dataloader.batch_size.')
         # mmengine's endless loop would start the loader's workers now, before it is known where to begin.
         super().__init__(runner, _Batches((), loader) if self.endless else loader, **kwargs)
         self.dataloader = loader
@@ -68,8 +71,9 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
         self.batches.first = self.iter
-        begin = [self.epoch, self.iter - self.batches.trained, len(self.dataloader)]
-        self.runner.message_hub.update_info('epoch_begin', begin)
+        begin, size = self.iter - self.batches.trained, len(self.dataloader)
+        self._max_iters = begin + (self.max_epochs - self.epoch) * size  # epochs may have had another size before
+        self.runner.message_hub.update_info('epoch_begin', [self.epoch, begin, size])
         super().run_epoch()
         self.batches.trained = 0
 
@@ -137,10 +141,12 @@ class Runner(MMRunner):
             return super().build_param_scheduler(scheduler)
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """See mmengine's runner; in tests, BrokenSample if labels do not fit the model."""
+        """See mmengine's runner; BrokenSample if labels of tests do not fit. All validate what the first one saves."""
         if fn_name in ('before_val_iter', 'before_test_iter'):
             check_labels(kwargs['data_batch'], self.model)
         super().call_hook(fn_name, **kwargs)
+        for buffer in self.model.buffers() if fn_name == 'before_val_epoch' else ():  # after EMAHook
+            broadcast(buffer)
 
     @staticmethod
     def build_dataloader(dataloader: Union[DataLoader, dict], seed: Optional[int] = None, **kwargs) -> DataLoader:

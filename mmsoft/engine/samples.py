@@ -36,7 +36,7 @@ def set_random_states(*key: int) -> None:
 
 
 class BrokenSample(UsageError):
-    """A sample cannot be loaded; the message is the sentence, or a data loader worker's trace that ends in it."""
+    """A sample cannot be loaded; ``message`` is an error message, or a worker's trace that ends with one."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message.rsplit(f'{type(self).__name__}: ', 1)[-1].strip())

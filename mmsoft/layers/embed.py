@@ -65,7 +65,7 @@ class HeadConv(nn.Conv2d):
 
 
 def is_half_on_cpu(x: Tensor) -> bool:
-    """Whether a convolution would run in half precision on a CPU.
+    """Whether a convolution would run in half precision on a CPU, outside of an exported graph.
 
     oneDNN, as torch 2.5 has it, computes some whose stride is their kernel size wrongly on processors with AMX.
     """

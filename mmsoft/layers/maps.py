@@ -60,7 +60,7 @@ def resample_tokens(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
-    """Weights (new_size, size), on the device of ``like``, that interpolate one side as ``F.interpolate`` does."""
+    """Weights (new_size, size), float32 at least, where ``like`` is, that interpolate a side as ``F.interpolate``."""
     basis = torch.eye(size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
     return F.interpolate(basis[None, None], size=(new_size, size), mode=mode, align_corners=False)[0, 0]
 
@@ -78,7 +78,7 @@ def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear'
     """Position embedding (1, extra + grid[0] · grid[1], C), resized to (1, extra + hw[0] · hw[1], C).
 
     The ``extra`` tokens in front keep theirs. ``mode`` is ``'bilinear'``, as SOFT publishes, or ``'bicubic'``, with
-    ``align_corners=False``. Computed in float32 at least, in the dtype of ``pos_embed``.
+    ``align_corners=False``. Computed in float32 at least; the dtype is that of ``pos_embed``.
     """
     if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed

@@ -27,12 +27,9 @@ def image_extent(x: Tensor) -> Tensor:
     backbone nothing else. A row or column of padding is exactly zero in every channel, which no row of a normalised
     photograph is. Images (B, C, H, W) give (B, 2) of int64: last row and column not all zero; of zeros alone, H and W.
     """
-
-    def length(inside: Tensor) -> Tensor:
-        return inside.size(1) - inside.flip(1).int().argmax(dim=1)
-
     inside = x.ne(0).any(dim=1)
-    return torch.stack([length(inside.any(dim=2)), length(inside.any(dim=1))], dim=1)
+    lines = inside.any(dim=2), inside.any(dim=1)  # rows and columns that are not all zero
+    return torch.stack([line.size(1) - line.flip(1).int().argmax(dim=1) for line in lines], dim=1)
 
 
 def extent_mask(extent: Tensor, hw: Sequence[int]) -> Tensor:
@@ -78,13 +75,13 @@ class ConvPatchEmbed(BaseModule):
         super().__init__()
         steps = patch_size.bit_length() - 1
         if patch_size != 2**steps or steps == 0 or embed_dims % 2 ** (steps - 1):
-            raise OptionError(f'patch_size must be a power of two whose half divides {embed_dims}; got {patch_size}')
+            raise OptionError(f'patch_size must be 2, 4, 8, … with a half that divides {embed_dims}; got {patch_size}')
         widths = [in_channels] + [embed_dims // 2**i for i in reversed(range(steps))]
         sizes = zip(widths, widths[1:], [nn.GELU] * (steps - 1) + [nn.Identity])
         self.convs = ModuleList(ConvNormAct(c, wider, 2, norm_cfg, bias=False, act=act) for c, wider, act in sizes)
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
-        """Images of shape (B, 3, H, W), and their extent before padding if it matters, to the same of patches.
+        """Images (B, in_channels, H, W), and their extent before padding if it matters, to the same of patches.
 
         Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
         """
@@ -229,8 +226,6 @@ class ClassAttentionBlock(BaseModule):
         """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""
         y = self.norm1(x)
         x = x + self.gamma1 * torch.cat([attend_inside(self.attn, y, hw, mask, sizes)[:, :1], y[:, 1:]], dim=1)
-        cls, tokens = x[:, :1], x[:, 1:]
-        cls = self.norm2(cls)
-        if self.norm_tokens:
-            tokens = self.norm2(tokens)
+        cls = self.norm2(x[:, :1])
+        tokens = self.norm2(x[:, 1:]) if self.norm_tokens else x[:, 1:]
         return torch.cat([cls + self.gamma2 * self.ffn(cls), 2 * tokens], dim=1)

@@ -72,7 +72,7 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
 
 
 def at_a_time(elements: int, each: int, count: int) -> int:
-    """How many of ``count`` matrices of ``each`` elements fit into ``elements``; if not all, made even for threads."""
+    """How many of ``count`` matrices of ``each`` elements fit into ``elements``, 0 if none; if not all, made even."""
     some = min(elements // max(1, each), count)
     return some - some % 2 if 1 < some < count else some
 

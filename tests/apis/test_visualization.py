@@ -20,6 +20,14 @@ KINDS = dict(soft='stage', cvt='stage', xcit='block', deit='block')
 IMAGE = (96, 64)
 
 
+@pytest.mark.parametrize('sampling', ['random', 'biased'])
+def test_tokens_without_a_grid_have_no_place(sampling):
+    backbone = SOFT(STAGES, attention=dict(type='SOFTAttention', sampling=sampling)).eval()
+    with watch_bottlenecks(backbone) as seen:
+        backbone(torch.rand(1, 3, *IMAGE))
+    assert not seen
+
+
 @pytest.mark.parametrize('name', BACKBONES)
 def test_a_sheet_has_features_of_every_architecture(name):
     backbone = BACKBONES[name]().eval()

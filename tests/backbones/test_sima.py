@@ -461,6 +461,10 @@ def test_class_tokens_that_do_not_exist(backbone):
         ),
         (SimADeiT, dict(embed_dims=[16], num_heads=1, depth=1), r'embed_dims of arch must be like 192; got \[16\]'),
         (SimADeiT, dict(embed_dims=16, num_heads=1, depth=0), 'depth of arch must be like 12; got 0'),
+        *(
+            (SimAXCiT, dict(embed_dims=16, num_heads=1, depth=1, patch_size=size), f'patch_size must be .*; got {size}')
+            for size in (0, 1, 12)
+        ),
         (
             SimACvT,
             dict(embed_dims=[16] * 3, num_heads=[1] * 3, depths=[1, -1, 1]),

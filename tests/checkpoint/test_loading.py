@@ -387,6 +387,20 @@ def test_a_model_that_renames_what_it_loads(tmp_path):
         check_model(Teacher(), saved(tmp_path / 'z.pth', torch.nn.Linear(3, 3, bias=False).state_dict()))
 
 
+def test_names_that_nobody_translates_as_they_load(tmp_path):
+    """mmengine's load_from would leave a detector at random weights without a word."""
+    detector = torch.nn.ModuleDict(dict(backbone=SOFT(SMALL, out_indices=(0, 1)), neck=torch.nn.Conv2d(32, 8, 1)))
+    published = weights_of(detector['backbone'])
+    own = dict(published, **{f'backbone.{name}': tensor for name, tensor in published.items()})
+    for weights in (published, own, detector['backbone'].state_dict()):
+        for whole in (False, True):
+            with pytest.raises(CheckpointError, match='has names of a backbone: give it as model.backbone.init_cfg'):
+                check_model(detector, saved(tmp_path / 'x.pth', weights), whole)
+    check_model(detector, saved(tmp_path / 'x.pth', detector.state_dict()))
+    classifier = torch.nn.ModuleDict(dict(backbone=SOFT(SMALL, out_indices=(0, 1)), head=torch.nn.Module()))
+    check_model(classifier, saved(tmp_path / 'x.pth', weights_of(classifier['backbone'])))
+
+
 def test_a_checkpoint_is_of_the_model(tmp_path):
     model, path = SOFT(SMALL, out_indices=(0, 1)), str(tmp_path / 'x.pth')
     weights = model.state_dict()
@@ -481,6 +495,11 @@ class TestHub:
         for address in ('hf://soft.pth', 'hf://someone/soft.pth', 'hf://someone/soft/'):
             with pytest.raises(CheckpointError, match=f'{address} is not an address of the form hf://owner/name/file'):
                 read_checkpoint(address)
+
+    @pytest.mark.parametrize('address', ['https://localhost/my file.pth', 'https://localhost:abc/x.pth'])
+    def test_what_is_no_address(self, address):
+        with pytest.raises(CheckpointError, match='cannot be downloaded'):
+            read_checkpoint(address)
 
     def test_without_the_library(self, monkeypatch):
         monkeypatch.setitem(sys.modules, 'huggingface_hub', None)

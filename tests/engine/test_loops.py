@@ -4,6 +4,7 @@ import copy
 import pickle
 import random
 from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -160,6 +161,38 @@ def test_epochs_are_whole_after_images_are_removed(tmp_path):
         runner = loops.Runner(**toy.config(tmp_path, train_dataloader=data, train_cfg=train_cfg, **options))
         runner.train()
     assert (runner.epoch, runner.iter) == (3, 2 * 4 + 3)
+    assert runner.max_iters == runner.iter  # so that the last iteration saves a checkpoint
+
+
+@pytest.mark.parametrize('train_cfg', [dict(by_epoch=True, max_epochs=1), dict(by_epoch=False, max_iters=1)])
+def test_a_process_with_fewer_images_than_a_batch_has(tmp_path, train_cfg):
+    """Epochs without an iteration save random weights, and iterations wait for a batch for ever."""
+    data = dict(toy.config(tmp_path)['train_dataloader'], batch_size=1000, drop_last=True)
+    with pytest.raises(UsageError, match='drop_last leaves no batch'):
+        loops.Runner(**toy.config(tmp_path, train_dataloader=data, train_cfg=train_cfg)).train()
+
+
+def _statistics(rank, folder, found):
+    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    runner = object.__new__(loops.Runner)
+    runner._hooks, runner.model = [], torch.nn.BatchNorm2d(1)
+    runner.model.running_mean.fill_(rank + 1)
+    for name in ('before_train_iter', 'before_val_epoch'):
+        runner.call_hook(name)
+        found.put((name, runner.model.running_mean.item()))
+
+
+def test_processes_validate_what_is_saved(tmp_path):
+    """The first process saves its weights, and batch norm's statistics are each one's own."""
+    context = get_context('fork')
+    found = context.Queue()
+    processes = [context.Process(target=_statistics, args=(rank, tmp_path, found)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    means = sorted(found.get(timeout=60) for _ in range(4))
+    for process in processes:
+        process.join()
+    assert means == [*(('before_train_iter', mean) for mean in (1, 2)), *[('before_val_epoch', 1)] * 2]
 
 
 @DATA_SAMPLERS.register_module()
