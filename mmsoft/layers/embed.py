@@ -4,13 +4,12 @@ from collections import OrderedDict
 from functools import partial
 from typing import Callable
 
-import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule, Sequential
 from torch import Tensor, nn
 
-from mmsoft.ops.numerics import autocast_enabled, is_exporting
+from mmsoft.ops.numerics import HALF, autocast_enabled, is_exporting
 
 from .maps import pad_to_multiple, to_map, to_tokens
 
@@ -69,7 +68,7 @@ def is_half_on_cpu(x: Tensor) -> bool:
 
     oneDNN, as torch 2.5 has it, computes some whose stride is their kernel size wrongly on processors with AMX.
     """
-    half = x.dtype in (torch.bfloat16, torch.float16) or autocast_enabled('cpu')
+    half = x.dtype in HALF or autocast_enabled('cpu')
     return x.device.type == 'cpu' and half and not is_exporting()
 
 

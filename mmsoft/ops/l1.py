@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmsoft.utils import check_choice
 
-from .numerics import at_least_float32, autocast_enabled, is_exporting
+from .numerics import HALF, at_least_float32, autocast_enabled, is_exporting
 
 ORDERS = ('auto', 'tokens', 'channels')
 
@@ -74,7 +74,7 @@ def _attend(
 
 def _wide(q: Tensor) -> Tensor:
     """Queries of the dtype that the result shall have."""
-    return q.float() if autocast_enabled(q.device.type) and q.dtype in (torch.float16, torch.bfloat16) else q
+    return q.float() if autocast_enabled(q.device.type) and q.dtype in HALF else q
 
 
 def _norm(x: Tensor, p: Optional[int], eps: float) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 Size = Union[int, Tensor]
 
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
 _HAS_CUSTOM_OP = hasattr(torch.library, 'custom_op')  # since torch 2.4
 
 
@@ -29,7 +29,7 @@ def at_least_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if not isinstance(first, Tensor):
             return function(*args, **kwargs)  # raises the error that fits
         rounds = first.device.type == 'cpu' and not is_exporting() and _rounds_float32('cpu')
-        narrow, wide = ((*_HALF, torch.float32), torch.float64) if rounds else (_HALF, torch.float32)
+        narrow, wide = ((*HALF, torch.float32), torch.float64) if rounds else (HALF, torch.float32)
 
         def promote(value: Any) -> Any:
             return value.to(wide) if isinstance(value, Tensor) and value.dtype in narrow else value
