@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Callable, Optional, Union
 
 import torch
+from mmengine.model import initialize
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
@@ -17,10 +18,10 @@ from torch import Tensor, nn
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.base import BaseBackbone
 from mmsoft.checkpoint import read_checkpoint, select_state_dict
-from mmsoft.checkpoint.load import convert_classifier_checkpoint
+from mmsoft.checkpoint.load import convert_classifier_checkpoint, load_pretrained
 from mmsoft.layers.maps import to_tokens
 from mmsoft.utils import OptionError, check_choice
-from mmsoft.utils.config import dicts
+from mmsoft.utils.config import dicts, split_pretrained
 
 __all__ = ['TimmModel']
 Backbone = type[BaseBackbone]
@@ -45,7 +46,12 @@ class TimmModel(nn.Module):
         super().__init__()
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(backbone.num_units(kwargs['arch'])), with_cls_token=True)
-        self.backbone.init_weights()
+        initialize(self.backbone, self.backbone.default_init_cfg())
+        for module in reversed([*self.backbone.modules()]):  # the parts, then all of it, which may load weights
+            others, pretrained = split_pretrained(getattr(module, 'init_cfg', None))
+            initialize(module, others)
+            for cfg in pretrained:  # mmengine would run code in the file
+                load_pretrained(module, cfg['checkpoint'], cfg.get('prefix'))
         unit, patch = backbone.unit, self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [  # of the maps that forward_intermediates can return
             dict(num_chs=dims, reduction=patch * 2**i if unit == 'stages' else patch, module=f'backbone.{unit}.{i}')
@@ -69,7 +75,7 @@ class TimmModel(nn.Module):
 
         Arguments are those of timm's models; maps are as the backbone returns them whatever ``norm`` and ``stop_early``
         say, in ``output_fmt`` ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C); OptionError for another.
-        ``indices`` are those of the whole network, also after pruning; None takes all maps there are.
+        ``indices`` stay those of the whole network when it is pruned (KeyError for others); None takes all there are.
         """
         check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
         maps, tokens = self._forward_backbone(x)
@@ -161,8 +167,9 @@ def _register(name: str, backbone: Backbone, **options) -> None:
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
         for part in dicts(kwargs):  # mmengine would import what any dotted name says, and a Hub's config is untrusted
-            if isinstance(part.get('type'), str) and not re.fullmatch(r'(mm[a-z]+\.)?\w+', part['type']):
-                raise OptionError(f'type {part["type"]!r} is no registered name; give the class itself.')
+            kind, loads = part.get('type'), split_pretrained(part.get('override'))[1]
+            if loads or (isinstance(kind, str) and not re.fullmatch(r'(mm[a-z]+\.)?\w+', kind)):
+                raise OptionError(f'type {kind!r} is no registered name, or its override loads weights.')
         if file := (kwargs.get('pretrained_cfg_overlay') or {}).get('file'):
             weights, _ = select_state_dict(read_checkpoint(file), file)  # timm's reader refuses what trainers save
             kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)

@@ -108,7 +108,7 @@ def test_the_package_itself_imports_no_library():
     assert not {'torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain'} & set(printed.split())
 
 
-def test_a_wrong_option_is_told_before_anything_is_imported():
+def test_a_wrong_option_is_told_before_torch_is_imported():
     """Which takes seconds."""
     printed = python(f"""
 import contextlib, io, runpy, sys

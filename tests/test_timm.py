@@ -299,8 +299,15 @@ def test_files_and_names_of_a_config_run_nothing(tmp_path, monkeypatch):
     """timm gives the config of a model in the Hub to the model's function."""
     monkeypatch.chdir(tmp_path)
     torch.save(dict(state_dict=small('soft_norm_tiny').backbone.state_dict(), more=Program()), 'x.pth')
+    weights = dict(type='Pretrained', checkpoint='x.pth')
     with pytest.raises(UsageError, match='could run code'):
-        small('soft_norm_tiny', init_cfg=dict(type='Pretrained', checkpoint='x.pth'))
+        small('soft_norm_tiny', init_cfg=weights)
+    inside = dict(type='mmpretrain.ResNet', depth=18, init_cfg=weights)
+    with pytest.raises(UsageError, match='could run code'):  # of a part that no config of ours would have
+        small('sima_xcit_nano_12_p16', act_cfg=inside)
+    override = dict(weights, name='patch_embed')
+    with pytest.raises(UsageError, match='its override loads weights'):
+        small('sima_deit_tiny', init_cfg=dict(type='Constant', layer='LayerNorm', val=1, override=override))
     for options in (dict(norm_cfg=dict(type='pathlib.Path.touch')), dict(init_cfg=[dict(type='mmsoft.os.system')])):
         with pytest.raises(UsageError, match='is no registered name'):
             small('soft_norm_tiny', **options)
@@ -317,6 +324,11 @@ def test_pruning_keeps_frozen_what_is():
     assert model.backbone.with_cp is True
     model.reset_classifier(5, 'avg')
     assert model(image().bfloat16()).dtype is torch.bfloat16
+
+
+def test_models_without_memory():
+    with torch.device('meta'):
+        assert next(small('soft_norm_tiny').parameters()).is_meta
 
 
 def test_a_pruned_model_has_no_class_token():

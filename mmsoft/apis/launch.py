@@ -146,7 +146,7 @@ def build(cfg: Config, *loops: str) -> Runner:
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
         if cfg.get('resume'):
             check_resumable(cfg.load_from)
-        check_model(runner.model, cfg.load_from, whole=cfg.get('resume') or loops == ('test',))
+        check_model(model, cfg.load_from, whole=cfg.get('resume') or loops == ('test',))
     return runner
 
 

@@ -81,7 +81,6 @@ def draw(model: nn.Module, data: dict) -> Figure:
         maps = [x[0] for x in backbone(images)]
     last = {stage_of(name): one for name, one in seen.items() if stage_of(name) in backbone.out_indices}
     count, kind = 1 + len(maps), backbone.unit[:-1]  # stage or block
-
     figure = Figure((3.0 * count, (3.0 * height / width + 0.4) * (1 + len(last))), dpi=100, layout='compressed')
     (first, *others) = figure.subplots(1 + len(last), count, squeeze=False)
     show(first[0], image, 'image')
@@ -137,7 +136,7 @@ class Bottleneck(NamedTuple):
 
 @contextmanager
 def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
-    """Keeps the bottleneck of each attention of SOFT that has a grid, by its name, of one image; for a context."""
+    """Keeps, while the context lasts, the bottleneck of each attention of SOFT that samples on a grid, by its name."""
     seen: dict[str, Bottleneck] = {}
     names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
 

@@ -19,7 +19,7 @@ class Contribution:
     Attributes:
         share: Norm of what attention gives to the tokens over the norm of what that is added to: the convolution of
             the values in SOFT, the input of the block elsewhere. None until the network has run.
-        exponent: SOFT: mean of ½‖q − b‖² over all queries q and sampled tokens b. The kernel is exp of its negative
+        exponent: SOFT: mean of ½‖q − b‖² over queries q and all bottleneck tokens b. The kernel is exp of its negative
             and enters the product twice, so far above 5 attention is closed. None for other attentions.
         gain: Norm of the attention's output over the norm of the values, of SOFT and subclasses of MultiheadAttention.
     """

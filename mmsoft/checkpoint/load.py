@@ -42,7 +42,7 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
 def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     """Raises CheckpointError if a checkpoint is not of a model, which may be wrapped; OpenMMLab libraries only warn.
 
-    Classifiers may have published names, others must have the model's. Unless ``whole``, a part is enough.
+    Those of classifiers may have published names, others need the model's. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     bare = getattr(model, 'module', model)
@@ -50,9 +50,9 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
         bare._load_from_state_dict(loaded, '', {}, False, [], [], [])
     own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
     _, ours = to_mmsoft(loaded)
-    if hasattr(bare, 'head'):  # of classifiers, which translate names as they load
+    if bare._load_state_dict_pre_hooks:  # of mmpretrain's classifiers, which translate names as they load
         loaded = loaded if set(own) & set(loaded) else ours
-    elif set(own) & (set(ours) - set(loaded)):
+    elif not whole and set(own) & (set(ours) - set(loaded)):
         raise CheckpointError(f'{filename} has names of a backbone: give it as model.backbone.init_cfg.checkpoint.')
     differing = [name for name, one in own.items() if name not in loaded or not _fits(loaded[name], one, name)]
     if differing and (whole or len(differing) == len(own)):
@@ -153,9 +153,8 @@ def fit(backbone: nn.Module, state_dict: StateDict, file: str, family: Optional[
             raise CheckpointError(f'{file} has {name} {theirs} where the backbone has it {ours}; {what}.')
     if log:
         missing = [name for name in own if name not in fitting and not name.endswith('num_batches_tracked')]
-        left_out = [name for name in state_dict if name not in own]
         loaded = f'{file}: loaded {len(fitting)} of the {len(own)} tensors of {model}'
-        others = f'left out: {_summary(left_out)}; missing: {_summary(missing)}'
+        others = f'left out: {_summary(name for name in state_dict if name not in own)}; missing: {_summary(missing)}'
         print_log(f'{loaded}; resized: {", ".join(resized) or "none"}; {others}', logger='current')
     return fitting
 

@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
 from mmsoft.attention.measure import Contribution, measured_attention, stage_of
@@ -30,7 +29,7 @@ class AttentionShareHook(Hook):
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Begins to measure, if it is time to."""
         if self.every_n_train_iters(runner, self.interval):
-            model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+            model = getattr(runner.model, 'module', runner.model)
             self._contributions = self._measuring.enter_context(measured_attention(model))
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:

@@ -17,7 +17,6 @@ from mmengine.runner import Runner as MMRunner
 from torch.utils.data import BatchSampler, DataLoader
 
 from mmsoft.registry import LOOPS, RUNNERS
-from mmsoft.utils import UsageError
 from mmsoft.utils.config import explained
 
 from .samples import NamedSamples, NumberedBatches, check_labels, set_random_states
@@ -37,8 +36,6 @@ class _Resumable:
         batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
         config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=self.endless)
         loader = Runner.build_dataloader(config, seed=runner.seed)
-        if len(loader) == 0 < len(loader.dataset):
-            raise UsageError('drop_last leaves no batch: a process has fewer images than train_dataloader.batch_size.')
         # mmengine's endless loop would start the loader's workers now, before it is known where to begin.
         super().__init__(runner, _Batches((), loader) if self.endless else loader, **kwargs)
         self.dataloader = loader
@@ -49,9 +46,11 @@ class _Resumable:
         broadcast_object_list(seed)
         self.batches: NumberedBatches = self.dataloader.batch_sampler
         self.batches.seed = self.batches.sampler.seed = seed[0]
-        self.batches.first, self.batches.trained = self.iter, self.trained()
+        self.batches.first, self.batches.trained = self.iter, self.iter if self.endless else self.trained()
         if self.endless:
             self.dataloader_iterator = _Batches(repeat(None, self.iter), self.dataloader)
+        else:  # epochs may have had another number of iterations before
+            self._max_iters = self.iter - self.batches.trained + (self.max_epochs - self.epoch) * len(self.dataloader)
         return super().run()
 
     def run_iter(self, *args) -> None:
@@ -71,9 +70,8 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
         self.batches.first = self.iter
-        begin, size = self.iter - self.batches.trained, len(self.dataloader)
-        self._max_iters = begin + (self.max_epochs - self.epoch) * size  # epochs may have had another size before
-        self.runner.message_hub.update_info('epoch_begin', [self.epoch, begin, size])
+        begin = [self.epoch, self.iter - self.batches.trained, len(self.dataloader)]
+        self.runner.message_hub.update_info('epoch_begin', begin)
         super().run_epoch()
         self.batches.trained = 0
 
@@ -94,10 +92,6 @@ class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
     """mmengine's loop, with its arguments, resumed to the bit without loading what is done."""
 
     endless = True
-
-    def trained(self) -> int:
-        """Batches that are trained."""
-        return self.iter
 
 
 class _Batches(chain):

@@ -137,6 +137,8 @@ class NumberedBatches:
 
     def _batches(self) -> Iterator[list]:
         yield from self.batches
+        if not self.batches:
+            raise UsageError('There is no batch: drop_last leaves out what is less than train_dataloader.batch_size.')
         for epoch in count(1) if self.endless else ():
             if hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch)

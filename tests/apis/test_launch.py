@@ -12,10 +12,12 @@ from mmdet.datasets import CocoDataset, Objects365V1Dataset
 from mmengine.config import Config
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS
+from mmengine.runner import CheckpointLoader, Runner
 from trainings import forget_runs, project
 
 from mmsoft.apis import launch
 from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
+from mmsoft.checkpoint.safe_loading import load_from_weights_only, use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.cli import command_line
 from mmsoft.utils.config import explained, load_config, without_pretrained
@@ -347,11 +349,30 @@ def test_a_runner_is_built_of_what_fits(tmp_path):
         )
 
     one, other = {'linear.weight': torch.ones(1, 1), 'linear.bias': torch.ones(1)}, dict(weight=torch.ones(3))
+    use_safe_loading(False)
     build(one).train()
+    assert CheckpointLoader._schemes[''] is load_from_weights_only
     assert 'x.pth does not fit' in sentence(build, other)
     part = {'linear.weight': torch.ones(1, 1)}
     build(part)
     assert 'x.pth does not fit' in sentence(lambda: build(part, resume=True))
+
+
+def test_heads_are_found_in_the_wrapper_of_several_processes(tmp_path, monkeypatch):
+    """mmpretrain's and mmdet's parts are attributes of the model inside."""
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.module = model
+
+    monkeypatch.setattr(Runner, 'wrap_model', lambda runner, cfg, model: Wrapped(model))
+    data = dict(toy.config(tmp_path)['train_dataloader'])
+    model = dict(type='ToyModel')
+    checked = []
+    monkeypatch.setattr(launch, 'check_mixing', checked.append)
+    launch.build(Config(toy.config(tmp_path, default_scope='mmengine', model=model, train_dataloader=data)), 'train')
+    assert [type(one).__name__ for one in checked] == ['ToyModel']
 
 
 def test_there_is_something_to_test(tmp_path):

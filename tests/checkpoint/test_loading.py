@@ -393,12 +393,20 @@ def test_names_that_nobody_translates_as_they_load(tmp_path):
     published = weights_of(detector['backbone'])
     own = dict(published, **{f'backbone.{name}': tensor for name, tensor in published.items()})
     for weights in (published, own, detector['backbone'].state_dict()):
-        for whole in (False, True):
-            with pytest.raises(CheckpointError, match='has names of a backbone: give it as model.backbone.init_cfg'):
+        for whole, says in ((False, 'names of a backbone: give it as model.backbone.init_cfg'), (True, 'does not fit')):
+            with pytest.raises(CheckpointError, match=says):
                 check_model(detector, saved(tmp_path / 'x.pth', weights), whole)
     check_model(detector, saved(tmp_path / 'x.pth', detector.state_dict()))
-    classifier = torch.nn.ModuleDict(dict(backbone=SOFT(SMALL, out_indices=(0, 1)), head=torch.nn.Module()))
-    check_model(classifier, saved(tmp_path / 'x.pth', weights_of(classifier['backbone'])))
+
+
+def test_classifiers_translate_names_and_others_with_a_head_do_not(tmp_path):
+    model = classifier()
+    path = saved(tmp_path / 'x.pth', weights_of(model.backbone))
+    check_model(model, path)
+    check_model(torch.nn.ModuleDict(dict(module=model)), path)  # in several processes
+    learner = torch.nn.ModuleDict(dict(backbone=model.backbone, head=torch.nn.Linear(2, 2)))  # of features
+    with pytest.raises(CheckpointError, match='names of a backbone'):
+        check_model(learner, path, whole=False)
 
 
 def test_a_checkpoint_is_of_the_model(tmp_path):

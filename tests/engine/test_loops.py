@@ -165,19 +165,32 @@ def test_epochs_are_whole_after_images_are_removed(tmp_path):
 
 
 @pytest.mark.parametrize('train_cfg', [dict(by_epoch=True, max_epochs=1), dict(by_epoch=False, max_iters=1)])
-def test_a_process_with_fewer_images_than_a_batch_has(tmp_path, train_cfg):
-    """Epochs without an iteration save random weights, and iterations wait for a batch for ever."""
-    data = dict(toy.config(tmp_path)['train_dataloader'], batch_size=1000, drop_last=True)
-    with pytest.raises(UsageError, match='drop_last leaves no batch'):
-        loops.Runner(**toy.config(tmp_path, train_dataloader=data, train_cfg=train_cfg)).train()
+@pytest.mark.parametrize('sampler', ['DefaultSampler', 'InfiniteSampler'])
+def test_fewer_images_than_a_batch(tmp_path, train_cfg, sampler):
+    """Epochs without an iteration would save random weights, and iterations would wait for a batch forever."""
+    data = dict(toy.config(tmp_path)['train_dataloader'], batch_size=6, drop_last=True, sampler=dict(type=sampler))
+    runner = loops.Runner(**toy.config(tmp_path, train_dataloader=data, train_cfg=train_cfg))
+    if sampler == 'DefaultSampler':
+        with pytest.raises(UsageError, match='There is no batch: drop_last'):
+            runner.train()
+    elif not train_cfg['by_epoch']:
+        runner.train()
+        assert runner.iter == 1
+
+
+class AverageHook(Hook):
+    """Puts an average of the network, a tenth of it here, in its place, as EMAHook does."""
+
+    def before_val_epoch(self, runner):
+        runner.model.running_mean.div_(10)
 
 
 def _statistics(rank, folder, found):
     torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
     runner = object.__new__(loops.Runner)
-    runner._hooks, runner.model = [], torch.nn.BatchNorm2d(1)
-    runner.model.running_mean.fill_(rank + 1)
-    for name in ('before_train_iter', 'before_val_epoch'):
+    runner._hooks, runner.model = [AverageHook()], torch.nn.BatchNorm2d(1)
+    for name in ('before_train_epoch', 'before_val_epoch'):
+        runner.model.running_mean.fill_(rank + 1)
         runner.call_hook(name)
         found.put((name, runner.model.running_mean.item()))
 
@@ -192,7 +205,10 @@ def test_processes_validate_what_is_saved(tmp_path):
     means = sorted(found.get(timeout=60) for _ in range(4))
     for process in processes:
         process.join()
-    assert means == [*(('before_train_iter', mean) for mean in (1, 2)), *[('before_val_epoch', 1)] * 2]
+    assert means == [
+        *(('before_train_epoch', mean) for mean in (1, 2)),
+        *[('before_val_epoch', pytest.approx(0.1))] * 2,
+    ]
 
 
 @DATA_SAMPLERS.register_module()
