@@ -13,7 +13,8 @@ def main() -> None:
     add('target', metavar='DST', help='file to write; .safetensors chooses that format')
     add('--force', action='store_true', help='replace DST if it exists')
     options = vars(parser.parse_args())
-    from mmsoft.checkpoint import convert_checkpoint  # takes seconds, so a wrong option is told before
+    import mmsoft.apis  # noqa: F401  # takes seconds, so a wrong option is told before; hides a warning of torch
+    from mmsoft.checkpoint import convert_checkpoint
 
     print(convert_checkpoint(**options))
 
