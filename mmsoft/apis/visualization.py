@@ -141,7 +141,7 @@ def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
     names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
 
     def keep(module: nn.Module, inputs: tuple, tokens: Any) -> None:
-        if module in names and module.sampling not in ('random', 'biased'):
+        if module in names and not module.picks:
             seen[names[module]] = Bottleneck(inputs[0].detach(), tokens.detach(), module.grid(inputs[0].shape[2:]))
 
     with nn.modules.module.register_module_forward_hook(keep):

@@ -104,7 +104,7 @@ class SOFTAttention(Attention):
         rows, columns = self.bottleneck.grid(hw)
         if not in_onnx and rows * columns <= limit:
             return bottleneck
-        if self.bottleneck.sampling in ('random', 'biased'):
+        if self.bottleneck.picks:
             return bottleneck[:, :, :limit]
         # Not means: in a narrow kernel, the mean of neighbours is far from all of them.
         places = spread_places(rows * columns, limit, bottleneck.device)
@@ -133,7 +133,7 @@ class BottleneckTokens(BaseModule):
     ) -> None:
         super().__init__(init_cfg=dict(type='Constant', layer='LayerNorm', val=initial_gamma))
         check_choice('sampling', sampling, ('conv', 'avg_pool', 'random', 'biased'))
-        self.ratio, self.sampling, self.size = ratio, sampling, size
+        self.ratio, self.sampling, self.size, self.picks = ratio, sampling, size, sampling in ('random', 'biased')
         self.conv = PatchConv(embed_dims, embed_dims, ratio, bias=False) if sampling == 'conv' else None
         self.norm = nn.LayerNorm(embed_dims)
         self.act = nn.GELU()
@@ -141,7 +141,7 @@ class BottleneckTokens(BaseModule):
     def forward(self, q: Tensor) -> Tensor:
         """Maps queries of shape (G, d, H, W) to bottleneck tokens of shape (G, m, d)."""
         grid = self.grid(q.shape[2:])
-        if self.sampling in ('random', 'biased'):
+        if self.picks:
             tokens = self._pick(to_tokens(q), grid[0] * grid[1])
         else:
             windows = self._windows(q, grid)

@@ -49,10 +49,9 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
     if type(bare)._load_from_state_dict is not nn.Module._load_from_state_dict:  # mmdet's teachers rename tensors
         bare._load_from_state_dict(loaded, '', {}, False, [], [], [])
     own = {re.sub(WRAPPERS, '', name): tensor for name, tensor in model.state_dict().items()}
-    _, ours = to_mmsoft(loaded)
     if bare._load_state_dict_pre_hooks:  # of mmpretrain's classifiers, which translate names as they load
-        loaded = loaded if set(own) & set(loaded) else ours
-    elif not whole and set(own) & (set(ours) - set(loaded)):
+        loaded = loaded if set(own) & set(loaded) else to_mmsoft(loaded)[1]
+    elif not whole and set(own) & (set(to_mmsoft(loaded)[1]) - set(loaded)):
         raise CheckpointError(f'{filename} has names of a backbone: give it as model.backbone.init_cfg.checkpoint.')
     differing = [name for name, one in own.items() if name not in loaded or not _fits(loaded[name], one, name)]
     if differing and (whole or len(differing) == len(own)):

@@ -367,11 +367,9 @@ def test_heads_are_found_in_the_wrapper_of_several_processes(tmp_path, monkeypat
             self.module = model
 
     monkeypatch.setattr(Runner, 'wrap_model', lambda runner, cfg, model: Wrapped(model))
-    data = dict(toy.config(tmp_path)['train_dataloader'])
-    model = dict(type='ToyModel')
     checked = []
     monkeypatch.setattr(launch, 'check_mixing', checked.append)
-    launch.build(Config(toy.config(tmp_path, default_scope='mmengine', model=model, train_dataloader=data)), 'train')
+    launch.build(Config(toy.config(tmp_path, default_scope='mmengine')), 'train')
     assert [type(one).__name__ for one in checked] == ['ToyModel']
 
 

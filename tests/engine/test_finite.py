@@ -1,10 +1,10 @@
 """Training ends with the first loss that is not a number."""
 
-from multiprocessing import get_context
 from types import SimpleNamespace
 
 import pytest
 import torch
+from processes import in_two_processes
 
 from mmsoft.engine.checkpoints import FiniteTrainingHook
 from mmsoft.utils import UsageError
@@ -60,25 +60,16 @@ def test_what_is_no_tensor():
     FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=weights))
 
 
-def _one_of_two(rank, folder, said):
-    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+def _one_of_two(rank):
     hook = FiniteTrainingHook()
     hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=1.0))
-    try:
+    with pytest.raises(UsageError) as info:
         hook.after_train_iter(RUNNER, 0, SAMPLES, losses(loss=float('nan') if rank else 1.0))
-    except UsageError as error:
-        said.put((rank, str(error)))
+    return str(info.value)
 
 
 def test_all_processes_end(tmp_path):
     """One that raises alone leaves the others waiting for its gradients."""
-    context = get_context('fork')
-    said = context.Queue()
-    processes = [context.Process(target=_one_of_two, args=(rank, tmp_path, said)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    found = dict(said.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join()
+    found = in_two_processes(tmp_path, _one_of_two)
     assert found[0].startswith('The loss is not finite in iteration 42, in another process;')
     assert found[1].startswith('loss is nan in iteration 42, on a.jpg')

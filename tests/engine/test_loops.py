@@ -4,7 +4,6 @@ import copy
 import pickle
 import random
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +21,7 @@ from mmengine.runner import Runner as MMRunner
 from mmengine.structures import PixelData
 from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
+from processes import in_two_processes
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
 
@@ -164,18 +164,23 @@ def test_epochs_are_whole_after_images_are_removed(tmp_path):
     assert runner.max_iters == runner.iter  # so that the last iteration saves a checkpoint
 
 
+def _of_large_batches(folder, sampler, train_cfg):
+    """A runner whose data set of four has fewer images than a batch."""
+    data = dict(toy.config(folder)['train_dataloader'], batch_size=6, drop_last=True, sampler=dict(type=sampler))
+    return loops.Runner(**toy.config(folder, train_dataloader=data, train_cfg=train_cfg))
+
+
 @pytest.mark.parametrize('train_cfg', [dict(by_epoch=True, max_epochs=1), dict(by_epoch=False, max_iters=1)])
-@pytest.mark.parametrize('sampler', ['DefaultSampler', 'InfiniteSampler'])
-def test_fewer_images_than_a_batch(tmp_path, train_cfg, sampler):
+def test_fewer_images_than_a_batch(tmp_path, train_cfg):
     """Epochs without an iteration would save random weights, and iterations would wait for a batch forever."""
-    data = dict(toy.config(tmp_path)['train_dataloader'], batch_size=6, drop_last=True, sampler=dict(type=sampler))
-    runner = loops.Runner(**toy.config(tmp_path, train_dataloader=data, train_cfg=train_cfg))
-    if sampler == 'DefaultSampler':
-        with pytest.raises(UsageError, match='There is no batch: drop_last'):
-            runner.train()
-    elif not train_cfg['by_epoch']:
-        runner.train()
-        assert runner.iter == 1
+    with pytest.raises(UsageError, match='There is no batch: drop_last'):
+        _of_large_batches(tmp_path, 'DefaultSampler', train_cfg).train()
+
+
+def test_an_infinite_sampler_fills_any_batch(tmp_path):
+    runner = _of_large_batches(tmp_path, 'InfiniteSampler', dict(by_epoch=False, max_iters=1))
+    runner.train()
+    assert runner.iter == 1
 
 
 class AverageHook(Hook):
@@ -185,26 +190,20 @@ class AverageHook(Hook):
         runner.model.running_mean.fill_(3 + torch.distributed.get_rank())
 
 
-def _statistics(rank, folder, found):
-    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
-    runner = object.__new__(loops.Runner)
+def _statistics(rank):
+    runner, means = object.__new__(loops.Runner), []
     runner._hooks, runner.model = [AverageHook()], torch.nn.BatchNorm2d(1)
     for name in ('before_train_epoch', 'before_val_epoch'):
         runner.model.running_mean.fill_(rank + 1)
         runner.call_hook(name)
-        found.put((name, runner.model.running_mean.item()))
+        means.append((name, runner.model.running_mean.item()))
+    return means
 
 
 def test_processes_validate_what_is_saved(tmp_path):
     """The first process saves its weights, and batch norm's statistics are each one's own."""
-    context = get_context('fork')
-    found = context.Queue()
-    processes = [context.Process(target=_statistics, args=(rank, tmp_path, found)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    means = sorted(found.get(timeout=60) for _ in range(4))
-    for process in processes:
-        process.join()
+    found = in_two_processes(tmp_path, _statistics)
+    means = sorted([*found[0], *found[1]])
     assert means == [*(('before_train_epoch', mean) for mean in (1, 2)), *[('before_val_epoch', 3)] * 2]
 
 
