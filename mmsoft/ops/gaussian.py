@@ -1,8 +1,7 @@
 r"""SOFT's Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`, and its product with values.
 
 The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or,
-always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Both are differentiable once, not by torch.func;
-``create_graph=True`` treats their gradients as constants, without an error, where the output's gradient needs none.
+always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Neither is for torch.func.
 """
 
 from math import prod
@@ -10,10 +9,9 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import fused
-from .numerics import at_least_float32, exact_product, is_exporting, no_autocast
+from .numerics import at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
 MIN_EXPONENT = -80.0  # from -87.3 down exp is a subnormal number, with which a CPU is several times as slow, or 0
@@ -62,7 +60,6 @@ class _GaussianKernel(torch.autograd.Function):
         return kernel
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         x, y, kernel = ctx.saved_tensors
         x, y = _centred(x, y)
@@ -89,26 +86,26 @@ class _GaussianProduct(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         x, y, b, out = ctx.saved_tensors
         rows = (grad * out).sum(-1, keepdim=True)
         x, y = _centred(x, y)
+        again = torch.is_grad_enabled() and not is_compiling()  # for second derivatives
         with no_autocast(x.device.type):
-            dx, dy, db = (fused.backward if fused.serves(x, y, b) else _backward)(grad, x, y, b)
+            dx, dy, db = (fused.backward if not again and fused.serves(x, y, b) else _backward)(grad, x, y, b)
         columns = (b * db).sum(-1, keepdim=True)
         return dx.addcmul_(rows, x, value=-1), dy.addcmul_(columns, y, value=-1), db
 
 
 def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`mmsoft.ops.fused.backward`, a tile of rows at a time."""
+    """:func:`mmsoft.ops.fused.backward`, a tile of rows at a time, and differentiable."""
     dx, dy, db = [], torch.zeros_like(y), torch.zeros_like(b)
     for rows, row_grad in zip(_tiles(x, y), _tiles(grad, y)):
         tile = _kernel(rows, y)
         db += exact_product(tile.transpose(-2, -1), row_grad)
-        tile *= exact_product(row_grad, b.transpose(-2, -1))
-        dx.append(exact_product(tile, y))
-        dy += exact_product(tile.transpose(-2, -1), rows)
+        weight = tile * exact_product(row_grad, b.transpose(-2, -1))
+        dx.append(exact_product(weight, y))
+        dy += exact_product(weight.transpose(-2, -1), rows)
     return torch.cat(dx, -2), dy, db
 
 

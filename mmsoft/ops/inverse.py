@@ -13,7 +13,6 @@ from typing import Any, Optional
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .numerics import add_product, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
@@ -74,18 +73,22 @@ class _InverseProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int) -> Tensor:
-        ctx.iterations, ctx.compiled = iterations, is_compiling()
-        factors = (matrix, alpha) if ctx.compiled else _factorize(matrix, alpha, iterations)
-        out = (compiled_product if ctx.compiled else _multiply)(y, iterations, *factors)
-        ctx.save_for_backward(out, *factors)
+        factors = () if is_compiling() else _factorize(matrix, alpha, iterations)
+        out = _multiply(y, iterations, *factors) if factors else compiled_product(y, iterations, matrix, alpha)
+        ctx.iterations = iterations
+        ctx.save_for_backward(matrix, alpha, out, *factors)
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
-        out, *factors = ctx.saved_tensors
+        matrix, alpha, out, *factors = ctx.saved_tensors
         with no_autocast(grad.device.type):
-            dy = (compiled_product if ctx.compiled else _multiply)(grad, ctx.iterations, *factors)
+            if not factors:
+                dy = compiled_product(grad, ctx.iterations, matrix, alpha)
+            elif torch.is_grad_enabled():  # for second derivatives
+                dy = _InverseProduct.apply(matrix, grad, alpha, ctx.iterations)
+            else:
+                dy = _multiply(grad, ctx.iterations, *factors)
             dmatrix = exact_product(-dy, out.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         return dmatrix, dy, None, None
 

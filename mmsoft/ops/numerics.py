@@ -57,7 +57,7 @@ def autocast_enabled(device_type: str) -> bool:
 def exact_product(a: Tensor, b: Tensor) -> Tensor:
     """``a b`` of (..., n, k) and (..., k, m) with all digits of float32, also where a GPU may take TF32 for float32.
 
-    On a CPU, :func:`at_least_float32` must be around it. Not differentiable on a GPU: for use in autograd functions.
+    On a CPU, :func:`at_least_float32` must be around it. Where a GPU may take TF32, its derivative has TF32's digits.
     """
     product = torch.bmm if a.dim() == b.dim() == 3 else torch.matmul  # matmul takes four calls more
     first, *others = _factors(a, b)

@@ -1,18 +1,22 @@
-"""What cannot be differentiated says so."""
+"""Second derivatives, and what cannot be differentiated says so."""
 
 import pytest
 import torch
+from oracles import tokens
 
-from mmsoft.ops import gaussian_kernel, gaussian_product, inverse_product, soft_attention, soft_norm_attention
+from mmsoft.ops import fused, gaussian_kernel, gaussian_product, inverse_product, soft_attention, soft_norm_attention
 
+# Tokens so far apart that the inverse converges, and not so far that A is the unit matrix, where SOFT-Norm is 0.
+Q, FEW, V = tokens(1, 2, 5, 3, spread=2.0), tokens(1, 2, 3, 3, spread=1.5, seed=1), tokens(1, 2, 5, 2, seed=2)
 OPERATORS = {
-    'kernel': lambda x: gaussian_kernel(x),
-    'product': lambda x: gaussian_product(x, x, x),
-    'inverse': lambda x: inverse_product(x @ x.mT, x, torch.tensor(0.01)),
-    'soft': lambda x: soft_attention(x, x, x),
-    'soft_norm': lambda x: soft_norm_attention(x, x, x),
+    'kernel': (gaussian_kernel, (Q, FEW)),
+    'kernel of one set': (lambda x: gaussian_kernel(x, ridge=0.01), (Q,)),
+    'product': (gaussian_product, (Q, FEW, tokens(1, 2, 3, 2))),
+    'inverse': (lambda x, y: inverse_product(x @ x.mT, y, torch.tensor(0.01)), (tokens(1, 2, 3, 3), FEW)),
+    'soft': (soft_attention, (Q, FEW, V)),
+    'soft_norm': (soft_norm_attention, (Q, FEW, V)),
 }
-every_operator = pytest.mark.parametrize('operator', OPERATORS.values(), ids=OPERATORS)
+every_operator = pytest.mark.parametrize(('operator', 'inputs'), OPERATORS.values(), ids=OPERATORS)
 
 
 @every_operator
@@ -21,14 +25,29 @@ every_operator = pytest.mark.parametrize('operator', OPERATORS.values(), ids=OPE
     [lambda f: torch.func.grad(lambda x: f(x).sum()), torch.func.vmap, torch.func.jacrev, torch.func.jacfwd],
     ids=['grad', 'vmap', 'jacrev', 'jacfwd'],
 )
-def test_torch_func_is_refused(transform, operator):
+def test_torch_func_is_refused(transform, operator, inputs):
     with pytest.raises(RuntimeError, match='functorch transforms'):
-        transform(operator)(torch.randn(1, 1, 5, 4))
+        transform(lambda first: operator(first, *inputs[1:]))(inputs[0])
 
 
 @every_operator
-def test_second_derivatives_are_refused(operator):
-    x = torch.randn(1, 1, 5, 4, requires_grad=True)
-    (first,) = torch.autograd.grad(operator(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match='once_differentiable'):
-        first.square().sum().backward()
+def test_second_derivatives(operator, inputs, method):
+    assert torch.autograd.gradgradcheck(operator, [t.clone().requires_grad_() for t in inputs], fast_mode=True)
+
+
+@every_operator
+def test_second_derivatives_where_the_gradient_of_the_output_is_constant(operator, inputs):
+    def gradient(*inputs):
+        return torch.autograd.grad(operator(*inputs).sum(), inputs, create_graph=True)
+
+    assert torch.autograd.gradcheck(gradient, [t.clone().requires_grad_() for t in inputs], fast_mode=True)
+
+
+@pytest.mark.skipif(not fused._ON_CPU, reason='this torch has no fused kernel for CPUs')
+@pytest.mark.parametrize('reentrant', [False, True])
+def test_first_derivatives_come_from_fused_kernels(reentrant, monkeypatch):
+    taken, backward = [], fused.backward
+    monkeypatch.setattr(fused, 'backward', lambda *tensors: taken.append(1) or backward(*tensors))
+    inputs = [t.clone().requires_grad_() for t in (Q, FEW, V)]
+    torch.utils.checkpoint.checkpoint(soft_attention, *inputs, use_reentrant=reentrant).sum().backward()
+    assert len(taken) == 2
