@@ -53,7 +53,7 @@ class SOFT(BaseBackbone):
     """
 
     published = 'soft'
-    stem = ('stages.0.embed',)
+    stem = ('stages.0.embed', 'stages.0.pos_embed')
     arch_defaults = dict(sampling_ratios=(8, 4, 2, 1), kernel_sizes=(9, 5, 3, 3))
 
     # Depths of `small` are the paper's; the published code says 20 in stage 2.

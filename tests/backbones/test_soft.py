@@ -118,7 +118,7 @@ def test_frozen_stages(frozen):
         if name.startswith('norm'):
             return frozen < 4
         stage = int(name.split('.')[1])
-        return stage >= frozen and not (frozen == 0 and name.startswith('stages.0.embed'))
+        return stage >= frozen and not (frozen == 0 and name.startswith(('stages.0.embed', 'stages.0.pos_embed')))
 
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {
         name for name, _ in model.named_parameters() if should_train(name)
