@@ -158,10 +158,7 @@ def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
-    """Whether outputs are equal but for rounding, which may replace a fifth of a detector's rows.
-
-    Of two overlapping boxes with nearly one score, rounding decides which one comes first and suppresses the other.
-    """
+    """Whether outputs are equal but for rounding, which may choose another of two overlapping boxes: a fifth of all."""
     if any(one.shape != other.shape for one, other in zip(got, want)):
         return False
     if len(want) == 1:

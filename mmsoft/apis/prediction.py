@@ -71,10 +71,7 @@ def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
 
 
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:
-    """Reads images and runs a config's pipeline on them. Broken ones are named, and appended to ``broken``.
-
-    Yields the path, the BGR image, and what :meth:`.tasks.Task.prepare` makes of it.
-    """
+    """Yields paths, BGR images, and what :meth:`.tasks.Task.prepare` makes of them; names and collects broken ones."""
     for path in track(list(images), description='Images'):
         try:
             image = read_image(path)

@@ -69,10 +69,7 @@ def visualize(
 
 @torch.no_grad()
 def draw(model: nn.Module, data: dict) -> Figure:
-    """A sheet: the image and features of the backbone; below, the bottleneck kernels of each stage that has any.
-
-    The backbone of ``model`` returns feature maps; ``data`` is one image, prepared and collated.
-    """
+    """A sheet of one image, prepared and collated: features of the backbone; below, each stage's bottleneck kernels."""
     pixels, backbone = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1], model.backbone
     images = model.data_preprocessor(data, False)['inputs']
     height, width = images.shape[2:]

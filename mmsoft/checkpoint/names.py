@@ -38,10 +38,7 @@ class Family:
         return name
 
     def translate(self, state_dict: StateDict) -> StateDict:
-        """Published names to ours, ``backbone.`` in front of both; tensors of queries, keys and values become one.
-
-        Raises CheckpointError if one of these is missing or does not fit the others.
-        """
+        """Names behind ``backbone.`` to ours; tensors of queries, keys and values become one, or CheckpointError."""
         parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in state_dict.items():
             ours, part = self.rename(name) if name.startswith(BACKBONE) else name, ''

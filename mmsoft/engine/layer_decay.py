@@ -25,7 +25,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         names = {parameter: name for name, parameter in module.named_parameters()}
         parts = [(name, one) for name, one in module.named_modules() if name.endswith('backbone')]
         if not (backbones := {name: one for name, one in parts if hasattr(one, 'get_layer_depth')}):
-            raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
+            needed = 'a backbone that has get_layer_depth, as those of mmsoft have'
+            raise OptionError(f'layer_decay_rate needs {needed}, and {type(module).__name__} has none')
         for group in params:
             name = names[group['params'][0]]
             own = [prefix for prefix in backbones if name.startswith(f'{prefix}.')] or [*backbones]

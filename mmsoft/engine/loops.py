@@ -36,6 +36,7 @@ class _Resumable:
         batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
         config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=self.endless)
         loader = Runner.build_dataloader(config, seed=runner.seed)
+        vars(loader)['batch_size'] = loader.batch_sampler.batch_size  # for hooks; torch has None beside a batch sampler
         # mmengine's endless loop would start the loader's workers now, before it is known where to begin.
         super().__init__(runner, _Batches((), loader) if self.endless else loader, **kwargs)
         self.dataloader = loader

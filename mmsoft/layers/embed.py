@@ -64,10 +64,7 @@ class HeadConv(nn.Conv2d):
 
 
 def is_half_on_cpu(x: Tensor) -> bool:
-    """Whether a convolution would run in half precision on a CPU, outside of an exported graph.
-
-    oneDNN, as torch 2.5 has it, computes some whose stride is their kernel size wrongly on processors with AMX.
-    """
+    """Whether a CPU would convolve in half precision, outside of an exported graph: torch 2.5 errs with AMX."""
     half = x.dtype in HALF or autocast_enabled('cpu')
     return x.device.type == 'cpu' and half and not is_exporting()
 

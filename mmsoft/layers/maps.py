@@ -46,10 +46,7 @@ def whole_windows(x: Tensor, size: int) -> Tensor:
 
 @at_least_float32
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Maps of shape (…, H, W) to (…, H', W') by weights of shape (H', H) and (W', W), in float32 at least.
-
-    As two small products, resizing and pooling are deterministic on every device and export exactly at any size.
-    """
+    """Maps (…, H, W) to (…, H', W') by weights (H', H) and (W', W): deterministic on every device, exported exactly."""
     return rows @ x @ columns.transpose(-2, -1)
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .numerics import exact_product, is_compiling_or_exporting
+from .numerics import exact_product
 
 aten = torch.ops.aten
 # Fewer blocks of 64 rows leave a GPU idle; then the longer side is cut into parts, of so many tokens or more.
@@ -35,24 +35,15 @@ _ON_CUDA = _takes('_scaled_dot_product_efficient_attention_backward', 'attn_bias
 
 def serves(x: Tensor, y: Tensor, b: Tensor) -> bool:
     """Whether PyTorch has a fused kernel for these tokens and values, the process allows it, and it passes a check."""
-    if any(t.numel() == 0 for t in (x, y, b)):  # compilers take a size's bare truth for the size
-        return False
     kind = x.device.type
     # Half precision would round the kernel to 8 or 11 bits, where z in Pᵀz is large and of changing sign. CUDA's kernel
     # for float32 takes three TF32 products for one, whatever the process allows.
     exists = _ON_CPU if kind == 'cpu' else _ON_CUDA and kind == 'cuda' and x.dtype == torch.float32
-    if not exists or not _allowed(kind):
+    allowed = kind == 'cpu' or torch.backends.cuda.mem_efficient_sdp_enabled()
+    if not (exists and allowed and all(t.numel() for t in (x, y, b))) or os.environ.get('MMSOFT_GAUSSIAN') == 'tiled':
         return False
-    in_graph = is_compiling_or_exporting() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    in_graph = torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
     return in_graph or (kind == 'cuda' and torch.cuda.is_current_stream_capturing()) or _works(x.device, x.dtype)
-
-
-def _allowed(device_type: str) -> bool:
-    wanted = os.environ.get('MMSOFT_GAUSSIAN') != 'tiled'
-    return wanted and (device_type == 'cpu' or torch.backends.cuda.mem_efficient_sdp_enabled())
-
-
-_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in numerics.py
 
 
 @functools.cache

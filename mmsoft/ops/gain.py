@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .gaussian import gaussian_kernel
 from .inverse import inverse_product
-from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
+from .numerics import as_operator, at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
 from .soft import HELD_ELEMENTS, RIDGE, attend, norm_alpha, soft_alpha
 
 # Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
@@ -56,10 +56,7 @@ def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, it
         return torch.where(power > 0, (out[0] * out[1]).sum(2, keepdim=True) / power, torch.ones_like(power))
 
 
-_compiled_gain: Any = matched_gain
-if hasattr(torch.library, 'custom_op'):  # since torch 2.4; its many small operators would take a compiler minutes
-    _compiled_gain = torch.library.custom_op('mmsoft::matched_gain', matched_gain, mutates_args=())
-    _compiled_gain.register_fake(lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
+_compiled_gain = as_operator('matched_gain', matched_gain, lambda q, *_: q.new_empty(*q.shape[:2], 1, 1))
 
 
 def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
@@ -102,7 +99,7 @@ def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tens
     adds no direction, the little that it has of ``others`` (m, r) does, which is harmless.
     """
     (m, width), limits, in_onnx = start.shape[1:], torch.finfo(start.dtype), torch.onnx.is_in_onnx_export()
-    orthonormal: Any = torch.jit.script(_gram_schmidt) if in_onnx else lambda columns: torch.linalg.qr(columns).Q
+    orthonormal: Any = torch.jit.script(_gram_schmidt) if in_onnx else _orthonormal
     spare = others.size(1) - m
     if spare >= 0 and not in_onnx:  # whose graph is for any m
         basis = torch.eye(m, m + spare, dtype=matrix.dtype, device=matrix.device)
@@ -117,6 +114,17 @@ def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tens
         basis = torch.cat([basis, new], -1)
         products.append(exact_product(_mt(new), matrix))
     return basis, exact_product(torch.cat(products[1:], 1), basis)
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    """Q of the QR decomposition of columns (g, m, k): on a GPU, which has no batches of it, by Cholesky's, twice."""
+    if not columns.is_cuda or columns.dtype == torch.float64:
+        return torch.linalg.qr(columns).Q
+    rows = columns.double().transpose(1, 2)  # almost equal ones, too, have digits of their own
+    for _ in range(2):
+        factor = torch.linalg.cholesky_ex(rows @ rows.transpose(1, 2))[0]
+        rows = torch.linalg.solve_triangular(factor, rows, upper=False)
+    return rows.transpose(1, 2).to(columns)
 
 
 def _gram_schmidt(columns: Tensor) -> Tensor:

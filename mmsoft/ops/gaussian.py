@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from . import fused
-from .numerics import at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
+from .numerics import as_operator, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
 MIN_EXPONENT = -80.0  # from -87.3 down exp is a subnormal number, with which a CPU is several times as slow, or 0
@@ -77,11 +77,7 @@ class _GaussianProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, b: Tensor) -> Tensor:
-        rows, columns = _centred(x, y)
-        if fused.serves(x, y, b):
-            out = fused.forward(rows, columns, b)
-        else:
-            out = torch.cat([exact_product(_kernel(run, columns), b) for run in _tiles(rows, columns)], -2)
+        out = (_compiled_forward if is_compiling() else _forward)(*_centred(x, y), b)
         ctx.save_for_backward(x, y, b, out)
         return out
 
@@ -90,15 +86,23 @@ class _GaussianProduct(torch.autograd.Function):
         x, y, b, out = ctx.saved_tensors
         rows = (grad * out).sum(-1, keepdim=True)
         x, y = _centred(x, y)
-        again = torch.is_grad_enabled() and not is_compiling()  # for second derivatives
         with no_autocast(x.device.type):
-            dx, dy, db = (fused.backward if not again and fused.serves(x, y, b) else _backward)(grad, x, y, b)
+            dx, dy, db = (_compiled_backward if is_compiling() else _backward)(grad, x, y, b)
         columns = (b * db).sum(-1, keepdim=True)
         return dx.addcmul_(rows, x, value=-1), dy.addcmul_(columns, y, value=-1), db
 
 
+def _forward(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
+    """:func:`gaussian_product` of centred tokens."""
+    if fused.serves(x, y, b):
+        return fused.forward(x, y, b)
+    return torch.cat([exact_product(_kernel(rows, y), b) for rows in _tiles(x, y)], -2)
+
+
 def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`mmsoft.ops.fused.backward`, a tile of rows at a time, and differentiable."""
+    """:func:`mmsoft.ops.fused.backward`, or tile by tile, which is differentiable."""
+    if fused.serves(x, y, b) and not torch.is_grad_enabled():
+        return fused.backward(grad, x, y, b)
     dx, dy, db = [], torch.zeros_like(y), torch.zeros_like(b)
     for rows, row_grad in zip(_tiles(x, y), _tiles(grad, y)):
         tile = _kernel(rows, y)
@@ -107,6 +111,11 @@ def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Te
         dx.append(exact_product(weight, y))
         dy += exact_product(weight.transpose(-2, -1), rows)
     return torch.cat(dx, -2), dy, db
+
+
+# A compiler would write out what the fused kernels of a GPU take as one row.
+_compiled_forward = as_operator('gaussian', _forward, lambda x, y, b: b.new_empty(*x.shape[:-1], b.size(-1)))
+_compiled_backward = as_operator('gaussian_grad', _backward, lambda _, *xyb: tuple(t.new_empty(t.shape) for t in xyb))
 
 
 def _tiles(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:

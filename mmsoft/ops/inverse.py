@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .numerics import add_product, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
+from .numerics import add_product, as_operator, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
 _FEW_TOKENS = 96  # up to so many, the iteration's few small products cost less than the resolvent's many thin ones
 _FEW_STEPS = 16  # with fewer, f falls to zero over a width that takes more terms of the resolvent
@@ -93,14 +93,12 @@ class _InverseProduct(torch.autograd.Function):
         return dmatrix, dy, None, None
 
 
-def compiled_product(y: Tensor, iterations: int, matrix: Tensor, alpha: Tensor) -> Tensor:
-    """f(M) y in one go, for compiled graphs."""
-    return _multiply(y, iterations, *_factorize(matrix, alpha, iterations)).contiguous()
+def _in_one_go(y: Tensor, iterations: int, matrix: Tensor, alpha: Tensor) -> Tensor:
+    return _multiply(y, iterations, *_factorize(matrix, alpha, iterations))
 
 
-if hasattr(torch.library, 'custom_op'):  # since torch 2.4; compilers would take minutes for tens of small products
-    compiled_product = torch.library.custom_op('mmsoft::inverse_product', compiled_product, mutates_args=())
-    compiled_product.register_fake(lambda y, *_: y.new_empty(y.shape))  # type: ignore[attr-defined]
+# Tens of small products would take a compiler minutes.
+compiled_product = as_operator('inverse_product', _in_one_go, lambda y, *_: y.new_empty(y.shape))
 
 
 def _factorize(matrix: Tensor, alpha: Tensor, iterations: int) -> tuple[Tensor, ...]:

@@ -71,6 +71,21 @@ def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float =
     return c
 
 
+def as_operator(name: str, function: Callable, fake: Callable[..., Any]) -> Any:
+    """``function`` as one operator, into which compilers do not look; ``fake`` makes results of the same shapes."""
+
+    @functools.wraps(function)
+    def contiguous(*args: Any) -> Any:
+        out = function(*args)
+        return out.contiguous() if isinstance(out, Tensor) else tuple(one.contiguous() for one in out)
+
+    if not _HAS_CUSTOM_OP:
+        return contiguous
+    operator = torch.library.custom_op(f'mmsoft::{name}', contiguous, mutates_args=())
+    operator.register_fake(fake)
+    return operator
+
+
 def at_a_time(elements: int, each: int, count: int) -> int:
     """How many of ``count`` matrices of ``each`` elements fit into ``elements``, 0 if none; if not all, made even."""
     some = min(elements // max(1, each), count)
@@ -109,7 +124,7 @@ def is_exporting() -> bool:
     if hasattr(torch.compiler, 'is_exporting'):  # since torch 2.7
         return torch.compiler.is_exporting()
     compiles = _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not _dynamo_exports()
-    return is_compiling_or_exporting() and not compiles
+    return hasattr(torch.compiler, 'is_compiling') and torch.compiler.is_compiling() and not compiles
 
 
 def is_recording() -> bool:
@@ -120,11 +135,6 @@ def is_recording() -> bool:
 def is_compiling() -> bool:
     """Whether ``torch.compile`` is tracing; before torch 2.4 see :func:`is_exporting`."""
     return _HAS_CUSTOM_OP and torch.compiler.is_dynamo_compiling() and not is_exporting()
-
-
-def is_compiling_or_exporting() -> bool:
-    """Whether ``torch.compile`` or ``torch.export`` is tracing."""
-    return hasattr(torch.compiler, 'is_compiling') and torch.compiler.is_compiling()
 
 
 def _dynamo_exports() -> bool:

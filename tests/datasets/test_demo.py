@@ -77,6 +77,7 @@ def test_our_configs_run_on_the_shapes(pair, root):
             cfg[name].setdefault('collate_fn', dict(type='default_collate'))
         loader = Runner.build_dataloader(cfg[name], seed=0)
         assert len(loader.dataset.metainfo['classes']) == count
+        assert cfg.get('test_pipeline') in (None, cfg.test_dataloader.dataset.pipeline)
         assert loader.dataset.test_mode == (name == 'val_dataloader')
         batch = next(iter(loader))
         images = batch['inputs']

@@ -313,6 +313,7 @@ def test_the_runner_takes_our_loops(tmp_path, train_cfg, loop):
     runner = RUNNERS.build(Config(toy.config(tmp_path, train_cfg=train_cfg, runner_type='mmsoft.Runner')))
     runner.train()
     assert type(runner.train_loop) is loop and runner.train_dataloader.dataset.metainfo['classes'] == ('number',)
+    assert runner.train_dataloader.batch_size == 2  # which mmpretrain's PreciseBNHook asks for
 
 
 META = dict(img_path='a.jpg', img_shape=(2, 2), ori_shape=(4, 4))

@@ -9,7 +9,7 @@ from functorch.compile import make_boxed_func
 from oracles import error, tokens, value_and_grads
 from torch._dynamo.backends.common import aot_autograd
 
-from mmsoft.ops import gaussian_product, l1_attention, soft_attention, soft_norm_attention
+from mmsoft.ops import gaussian, gaussian_product, l1_attention, soft_attention, soft_norm_attention
 from mmsoft.ops.inverse import compiled_product
 from mmsoft.ops.numerics import is_compiling, is_exporting
 
@@ -64,17 +64,25 @@ needs_operators = pytest.mark.skipif(not hasattr(torch.library, 'custom_op'), re
 
 
 @needs_operators
-def test_the_inverse_is_an_operator_as_compilers_want_it():
+@pytest.mark.parametrize('environment', ['', 'tiled'])
+def test_operators_are_as_compilers_want_them(environment, monkeypatch):
+    monkeypatch.setenv('MMSOFT_GAUSSIAN', environment)
     x = torch.randn(3, 9, 40)
     case = torch.randn(3, 9, 5), 20, x @ x.transpose(1, 2) / 40, torch.full((3, 1, 1), 0.01)
     torch.library.opcheck(compiled_product, case)
+    x, y, b, grad = (torch.randn(2, 3, *sizes) for sizes in ((9, 8), (5, 8), (5, 4), (9, 4)))
+    torch.library.opcheck(gaussian._compiled_forward, (x, y, b))
+    torch.library.opcheck(gaussian._compiled_backward, (grad, x, y, b))
 
 
 @needs_operators
 @pytest.mark.parametrize('dynamic', [False, pytest.param(True, marks=pytest.mark.slow)], ids=['static', 'dynamic'])
 @pytest.mark.parametrize('attend', [pytest.param(soft_attention, marks=pytest.mark.slow), soft_norm_attention])
-def test_compilers_do_not_look_into_the_inverse(attend, dynamic):
-    """Written out, 20 steps of 2 products took a compiler minutes, in each of a network's blocks."""
+def test_compilers_do_not_look_into_inverse_and_products(attend, dynamic):
+    """Written out, 20 steps of 2 products took a compiler minutes, in each of a network's blocks.
+
+    Of a GPU's products a compiler would write out the mask: as large as the kernel that is never held.
+    """
     graphs = []
 
     def keep(graph, _):
@@ -88,6 +96,8 @@ def test_compilers_do_not_look_into_the_inverse(attend, dynamic):
         assert max(error(got, want)) < 1e-4
     assert len(graphs) == (2 if dynamic else 4)  # forward and backward
     assert {graph.count(torch.ops.mmsoft.inverse_product.default) for graph in graphs} == {1}
+    operators = torch.ops.mmsoft.gaussian.default, torch.ops.mmsoft.gaussian_grad.default
+    assert {tuple(map(graph.count, operators)) for graph in graphs} == {(2, 0), (0, 2)}
     assert max(map(len, graphs)) < 400
 
 

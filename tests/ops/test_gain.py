@@ -106,6 +106,11 @@ def test_a_trace_of_one_image_takes_several_of_another_size(norm, monkeypatch):
     torch.testing.assert_close(traced(*several), matched_attention(*several, norm))
 
 
+
+class OnGpu(torch.Tensor):
+    is_cuda = True
+
+
 MATRICES = {
     'unit': lambda x: torch.eye(len(x)),
     'ones': lambda x: torch.ones(len(x), len(x)),
@@ -119,14 +124,20 @@ MATRICES = {
 @pytest.mark.parametrize('columns', ['any', 'equal', 'first one is small', 'zeros'])
 @pytest.mark.parametrize('kind', MATRICES)
 @pytest.mark.parametrize('m, steps', [(16, 4), (300, 4), (100, 12), (200, 12)])
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=['float32', 'float64'])
-def test_the_basis_is_orthonormal_and_holds_what_the_matrix_makes_of_the_columns(kind, columns, m, steps, dtype):
+@pytest.mark.parametrize(
+    'dtype, on_gpu', [(torch.float32, False), (torch.float64, False), (torch.float32, True)], ids=str
+)
+def test_the_basis_is_orthonormal_and_holds_what_the_matrix_makes_of_the_columns(
+    kind, columns, m, steps, dtype, on_gpu
+):
     """Also where rounding is all that is left of a column; vectors that are not orthogonal made the gain NaN."""
     x, start = tokens(m, 4, seed=1), tokens(1, m, 8, seed=2)
     start = dict(zeros=0 * start, equal=start[:, :, :1].expand_as(start)).get(columns, start)
     start = torch.cat([1e-6 * start[:, :, :1], start[:, :, 1:]], 2) if columns == 'first one is small' else start
     matrix = MATRICES[kind](x)[None].to(dtype)
-    basis, projected = gain._krylov(matrix, start.to(dtype), gain.pseudo_random(m, 8 * steps, matrix))
+    given = start.to(dtype).as_subclass(OnGpu if on_gpu else torch.Tensor)
+    basis, projected = gain._krylov(matrix, given, gain.pseudo_random(m, 8 * steps, matrix))
+    basis, projected = (t.as_subclass(torch.Tensor) for t in (basis, projected))
     assert basis.size(2) == projected.size(1) == projected.size(2) == 8 * steps
     assert not any(t[:, :, m:].any() for t in (basis, projected, projected.mT))  # so many columns do not exist
     basis, projected = basis[:, :, :m], projected[:, :m, :m]
