@@ -54,7 +54,9 @@ def run_benchmark(cases: Sequence[Case], file: Path, rounds: int = 5, until: flo
     allocators = ALLOCATORS if cases[0].device == 'cpu' else ['glibc']
     processes: dict[Case, list[Case]] = {}
     for case in cases:
-        processes.setdefault(case._replace(height=0, width=0, backward=False), []).append(case)
+        # Compiling takes minutes: of each graph, results are written at once, and one round is enough.
+        shared = case if case.compile else case._replace(height=0, width=0, backward=False)
+        processes.setdefault(shared, []).append(case)
     for turn, process, allocator in itertools.product(range(rounds), processes.values(), allocators):
         rows = [dict(case._asdict(), allocator=allocator, **common, round=turn) for case in sorted(process)]
         new = [
@@ -62,6 +64,7 @@ def run_benchmark(cases: Sequence[Case], file: Path, rounds: int = 5, until: flo
             for row in rows
             if _key(row) not in done
             and (turn == 0 or done.get(_key(dict(row, round=turn - 1)), {}).get('seconds', PATIENCE) < PATIENCE)
+            and not (turn and row['compile'])
             and time.time() < until
         ]
         if new:

@@ -53,7 +53,8 @@ def overview(runs: pd.DataFrame) -> str:
     """Seconds and peak memory of some backbones, with each allocator; empty if one was not measured."""
     runs = runs[(runs['dtype'] == 'float32') & runs.model.isin(OVERVIEW)]
     by = runs.groupby(['model', 'height', 'backward', 'allocator'])
-    seconds, memory = (by.seconds.median().unstack(), '.2f'), (by.memory.max().unstack() / 1e6, '.0f')
+    digits = '.2f' if set(runs.device) == {'cpu'} else '.4f'  # a GPU takes milliseconds
+    seconds, memory = (by.seconds.median().unstack(), digits), (by.memory.max().unstack() / 1e6, '.0f')
     columns = {
         '224², s': (*seconds, 224, False),
         '800×1344, s': (*seconds, 800, False),

@@ -131,8 +131,9 @@ def test_nothing_is_measured_when_time_is_over(tmp_path, answers):
     assert not (tmp_path / 'docs').exists()
 
 
-def test_a_first_run_is_not_timed(monkeypatch):
-    """It pays for memory's pages and, compiled, for compilation."""
+@pytest.mark.parametrize('compiled', [False, True])
+def test_a_first_run_is_not_timed(monkeypatch, compiled):
+    """It pays for memory's pages and, compiled, for compilation, whose memory is not the network's."""
     clock, seen = [0.0], set()
 
     class Network(nn.Module):
@@ -144,7 +145,24 @@ def test_a_first_run_is_not_timed(monkeypatch):
     monkeypatch.setattr(worker, 'build_contender', lambda name: Network())
     monkeypatch.setattr(worker, 'fold_norms', lambda network: network)
     monkeypatch.setattr(worker, 'timer', lambda: clock[0])
-    assert worker.measure(Case('any', 96, 96, False))['seconds'] == 1.0
+    monkeypatch.setattr(torch, 'compile', lambda network, dynamic: network)
+    monkeypatch.setattr(worker, 'with_peak', lambda run, device: (run(), len(seen)))
+    assert worker.measure(Case('any', 96, 96, False, compile=compiled)) == dict(seconds=1.0, memory=2 - compiled)
+    assert ((1, 3, 64, 64) in seen) != compiled  # a graph of another size would have dynamic ones
+    assert clock[0] == (1.0 + 1.0 + 100.0 if compiled else 100.0 + 100.0 + 1.0)
+
+
+def test_compiled_cases_have_a_process_each_and_one_round(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        speed, 'measure_all', lambda cases, _: asked.append(cases) or [dict(seconds=1.0, memory=1, note='')] * len(cases)
+    )
+    for compiled, count in ((True, 2), (False, 3)):
+        cases = [Case('soft_tiny', size, size, False, dtype='bfloat16', compile=compiled) for size in (64, 96)]
+        monkeypatch.setattr(speed, 'ALLOCATORS', ['glibc'])
+        assert len(run_benchmark(cases, tmp_path / f'{compiled}.csv', rounds=3)) == 2 * (1 if compiled else 3)
+        assert len(asked) == count and {len(one) for one in asked} == {1 if compiled else 2}
+        asked.clear()
 
 
 def test_only_the_same_measurement_is_not_repeated(tmp_path, answers, monkeypatch):

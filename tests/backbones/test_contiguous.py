@@ -192,7 +192,8 @@ def test_operators_that_read_by_pointer(operator, name):
 @pytest.mark.cuda
 @pytest.mark.parametrize('name', ['soft', 'xcit'])
 @pytest.mark.parametrize('operator', [*ON_ANY_DEVICE, *ON_GPUS])
-def test_operators_that_read_by_pointer_on_a_gpu(operator, name):
+def test_operators_that_read_by_pointer_on_a_gpu(operator, name, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, 'allow_tf32', False)
     check_operator({**ON_ANY_DEVICE, **ON_GPUS}[operator], name, 'cuda')
 
 
