@@ -34,7 +34,7 @@ def run_benchmark(cases: Sequence[Case], file: Path, rounds: int = 5, until: flo
         cases (Sequence[Case]): What to measure.
         file (Path): CSV file. A run that it holds under the same :data:`KEY` is not repeated; new ones are appended as
             they are made.
-        rounds (int): In each of them every case has one turn.
+        rounds (int): In each of them every case has one turn; in the first alone, if it is compiled.
         until (float): Time (:func:`time.time`) after which nothing more is measured.
 
     Returns:

@@ -37,12 +37,13 @@ def texts(runs: pd.DataFrame) -> dict[str, str]:
 
 def conditions(runs: pd.DataFrame) -> str:
     """What all runs have in common, and the runs that failed."""
-    one = runs.iloc[0]
+    one, times = runs.iloc[0], 'Memory is the peak above weights and image.'
+    if runs['round'].nunique() > 1:
+        times = f'Medians over interleaved rounds (the largest of them). {times[:-1]}, of the largest round.'
     notes = runs[runs.note.fillna('') != '']
     return (
         f'{one.machine}, {one.device}, {one.threads} threads, {one["dtype"]}, batch {one.batch}, torch {one.torch}'
-        f'{", compiled" * bool(one["compile"])}, commit {one.commit}. Medians over interleaved rounds (the largest of '
-        'them). Memory is the peak above weights and image, of the largest round.'
+        f'{", compiled" * bool(one["compile"])}, commit {one.commit}. {times}'
         + ''.join(
             f'\n* {contender(run.model).label}, {run.height}×{run.width}: {run.note}' for run in notes.itertuples()
         )

@@ -155,7 +155,9 @@ def test_a_first_run_is_not_timed(monkeypatch, compiled):
 def test_compiled_cases_have_a_process_each_and_one_round(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        speed, 'measure_all', lambda cases, _: asked.append(cases) or [dict(seconds=1.0, memory=1, note='')] * len(cases)
+        speed,
+        'measure_all',
+        lambda cases, _: asked.append(cases) or [dict(seconds=1.0, memory=1, note='')] * len(cases),
     )
     for compiled, count in ((True, 2), (False, 3)):
         cases = [Case('soft_tiny', size, size, False, dtype='bfloat16', compile=compiled) for size in (64, 96)]

@@ -158,7 +158,7 @@ def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
-    """Whether outputs are equal but for rounding, which may choose another of two overlapping boxes: a fifth of all."""
+    """Whether outputs are equal but for rounding, which may choose other ones of a fifth of a detector's boxes."""
     if any(one.shape != other.shape for one, other in zip(got, want)):
         return False
     if len(want) == 1:

@@ -69,7 +69,7 @@ def visualize(
 
 @torch.no_grad()
 def draw(model: nn.Module, data: dict) -> Figure:
-    """A sheet of one image, prepared and collated: features of the backbone; below, each stage's bottleneck kernels."""
+    """A sheet of one image, prepared and collated: maps that the backbone returns, and stages' bottleneck kernels."""
     pixels, backbone = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1], model.backbone
     images = model.data_preprocessor(data, False)['inputs']
     height, width = images.shape[2:]

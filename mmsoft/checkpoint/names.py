@@ -38,7 +38,7 @@ class Family:
         return name
 
     def translate(self, state_dict: StateDict) -> StateDict:
-        """Names behind ``backbone.`` to ours; tensors of queries, keys and values become one, or CheckpointError."""
+        """Published names behind ``backbone.`` to ours; q, k and v become one. CheckpointError if one is missing."""
         parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in state_dict.items():
             ours, part = self.rename(name) if name.startswith(BACKBONE) else name, ''

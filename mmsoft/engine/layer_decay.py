@@ -25,8 +25,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         names = {parameter: name for name, parameter in module.named_parameters()}
         parts = [(name, one) for name, one in module.named_modules() if name.endswith('backbone')]
         if not (backbones := {name: one for name, one in parts if hasattr(one, 'get_layer_depth')}):
-            needed = 'a backbone that has get_layer_depth, as those of mmsoft have'
-            raise OptionError(f'layer_decay_rate needs {needed}, and {type(module).__name__} has none')
+            raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
         for group in params:
             name = names[group['params'][0]]
             own = [prefix for prefix in backbones if name.startswith(f'{prefix}.')] or [*backbones]

@@ -64,7 +64,7 @@ class HeadConv(nn.Conv2d):
 
 
 def is_half_on_cpu(x: Tensor) -> bool:
-    """Whether a CPU would convolve in half precision, outside of an exported graph: torch 2.5 errs with AMX."""
+    """Whether a CPU convolves in half precision, and no graph is exported: oneDNN errs if stride = size (AMX)."""
     half = x.dtype in HALF or autocast_enabled('cpu')
     return x.device.type == 'cpu' and half and not is_exporting()
 

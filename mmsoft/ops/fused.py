@@ -120,7 +120,7 @@ def _mask(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _half_norms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x.detach(), dim=-1).square() * 0.5  # dynamo traces this with gradients
+    return torch.linalg.vector_norm(x, dim=-1).square() * 0.5
 
 
 def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

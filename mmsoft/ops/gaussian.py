@@ -39,7 +39,7 @@ def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
     Of tokens (B, h, n, d), (B, h, m, d) and values (B, h, m, c) of one dtype: (B, h, n, c), in at least float32. Images
-    and heads are broadcast. The n×m matrix is never held, neither here nor in the backward pass.
+    and heads are broadcast. The n×m matrix is never held, also not in a backward pass without ``create_graph=True``.
     """
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
@@ -107,7 +107,7 @@ def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Te
     for rows, row_grad in zip(_tiles(x, y), _tiles(grad, y)):
         tile = _kernel(rows, y)
         db += exact_product(tile.transpose(-2, -1), row_grad)
-        weight = tile * exact_product(row_grad, b.transpose(-2, -1))
+        weight = exact_product(row_grad, b.transpose(-2, -1)).mul_(tile)
         dx.append(exact_product(weight, y))
         dy += exact_product(weight.transpose(-2, -1), rows)
     return torch.cat(dx, -2), dy, db

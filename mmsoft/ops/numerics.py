@@ -76,7 +76,8 @@ def as_operator(name: str, function: Callable, fake: Callable[..., Any]) -> Any:
 
     @functools.wraps(function)
     def contiguous(*args: Any) -> Any:
-        out = function(*args)
+        with torch.no_grad():
+            out = function(*args)
         return out.contiguous() if isinstance(out, Tensor) else tuple(one.contiguous() for one in out)
 
     if not _HAS_CUSTOM_OP:

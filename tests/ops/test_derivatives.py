@@ -4,7 +4,15 @@ import pytest
 import torch
 from oracles import tokens
 
-from mmsoft.ops import fused, gaussian_kernel, gaussian_product, inverse_product, soft_attention, soft_norm_attention
+from mmsoft.ops import (
+    fused,
+    gaussian,
+    gaussian_kernel,
+    gaussian_product,
+    inverse_product,
+    soft_attention,
+    soft_norm_attention,
+)
 
 # Tokens so far apart that the inverse converges, and not so far that A is the unit matrix, where SOFT-Norm is 0.
 Q, FEW, V = tokens(1, 2, 5, 3, spread=2.0), tokens(1, 2, 3, 3, spread=1.5, seed=1), tokens(1, 2, 5, 2, seed=2)
@@ -31,7 +39,9 @@ def test_torch_func_is_refused(transform, operator, inputs):
 
 
 @every_operator
-def test_second_derivatives(operator, inputs, method):
+@pytest.mark.parametrize('elements', [6, 2**20])
+def test_second_derivatives(operator, inputs, method, elements, monkeypatch):
+    monkeypatch.setitem(gaussian.TILE_ELEMENTS, 'cpu', elements)  # tiles of one row or of all
     assert torch.autograd.gradgradcheck(operator, [t.clone().requires_grad_() for t in inputs], fast_mode=True)
 
 

@@ -106,7 +106,6 @@ def test_a_trace_of_one_image_takes_several_of_another_size(norm, monkeypatch):
     torch.testing.assert_close(traced(*several), matched_attention(*several, norm))
 
 
-
 class OnGpu(torch.Tensor):
     is_cuda = True
 
