@@ -429,7 +429,8 @@ def test_drawings_replace_nothing(scope, folder, tmp_path, monkeypatch):
         ('', 'absent.pth is not a file'),
         ('init_cfg=None', 'absent.pth is not a file'),
         ("init_cfg=dict(type='TruncNormal', layer='Linear')", 'absent.pth is not a file'),
-        ("init_cfg=[dict(type='Normal')]", 'cannot be run'),
+        ("init_cfg=[dict(type='Normal', layer='Linear')]", 'absent.pth is not a file'),
+        ("init_cfg=[dict(type='Normal', layer='Linear'), dict(type='Pretrained')]", 'absent.pth is not a file'),
     ],
 )
 def test_an_initial_checkpoint_needs_no_init_cfg(given, says, small_shapes, tmp_path, monkeypatch):
@@ -452,6 +453,13 @@ def test_an_initial_checkpoint_keeps_the_prefix(kind, small_shapes, tmp_path, mo
     torch.save({'teacher.weight': torch.zeros(1)}, tmp_path / 'new.pth')
     with pytest.raises(UsageError, match='new.pth has no names that start with student'):
         launch.train(str(config), str(tmp_path), cfg_options={option: str(tmp_path / 'new.pth')}, demo_data=True)
+
+
+def test_initialisation_may_be_a_list(small_shapes, tmp_path, monkeypatch):
+    monkeypatch.chdir(project(tmp_path, small_shapes))
+    config, base = tmp_path / 'config.py', f'{ROOT}/configs/retinanet_soft_nano_shapes.py'
+    config.write_text(f'_base_ = {base!r}\nmodel = dict(backbone=dict(init_cfg=[dict(type="Normal", layer="Linear")]))')
+    assert launch._prepare(str(config), None, None, 'none', False).model.backbone.init_cfg[0].type == 'Normal'
 
 
 def test_data_of_tests_may_come_later(coco, tmp_path):
