@@ -240,6 +240,19 @@ def test_heads_that_need_annotations_are_not_exported(trained, tmp_path, monkeyp
         export(config, weights, str(tmp_path / 'model.onnx'))
 
 
+def test_networks_that_refuse_the_sizes_of_the_check_are_not_exported(exported, tmp_path, monkeypatch):
+    config, weights, file = exported('soft_tiny_in1k')
+    monkeypatch.setattr(deployment, 'to_onnx', lambda *_: file.read_bytes())
+
+    def forward(self, images):
+        raise AssertionError(f'{tuple(images.shape[2:])} should be divisible by 32')
+
+    monkeypatch.setattr(deployment.Scores, 'forward', forward)
+    with pytest.raises(UsageError, match=r'config.py cannot be exported \(AssertionError: \(33, 66\) should be'):
+        export(config, weights, str(tmp_path / 'model.onnx'))
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_file_says_what_it_takes(trained, tmp_path):
     config, weights = trained('retinanet_soft_tiny_1x')
     file = str(tmp_path / 'model.onnx')
