@@ -65,9 +65,8 @@ def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
         if step.get('color_type', 'color') != 'color':
             ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
             raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
-    names = find_images(source)
     check_new(out_dir)
-    return names
+    return find_images(source)
 
 
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:
@@ -96,7 +95,8 @@ def find_images(source: str) -> dict[Path, Path]:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
     names = {path: path.relative_to(base) for path in images}
     as_png, drawn = result_names(names.values(), '.png'), set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # not by OpenCV
-    return {path: name if name.suffix.lower() in drawn else as_png[name] for path, name in names.items()}
+    own = {path: name if name.suffix.lower() in drawn else as_png[name] for path, name in names.items()}
+    return own if len(own) == len(set(own.values())) else {path: as_png[name] for path, name in names.items()}
 
 
 def read_image(path: Path) -> np.ndarray:

@@ -54,6 +54,12 @@ def test_whatever_is_read_is_found(tmp_path):
     assert all(read_image(path).shape == (3, 4, 3) for path in found)
 
 
+def test_no_drawing_replaces_another(tmp_path):
+    for name in ('b.gif', 'b.gif.png', 'b.tif'):
+        (tmp_path / name).touch()
+    assert [str(name) for name in find_images(str(tmp_path)).values()] == ['b.gif.png', 'b.gif.png.png', 'b.tif.png']
+
+
 def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     """Pillow opens PostScript by Ghostscript, whatever the file is called."""
     started = []
