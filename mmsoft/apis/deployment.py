@@ -24,7 +24,6 @@ from .tasks import build_task
 
 KEY = 'mmsoft'  # where the description is, as JSON, in a file's metadata
 Size = Optional[Sequence[int]]
-AXES = {0: 'batch', 2: 'height', 3: 'width'}  # dimensions of images that may be free
 
 
 def export(
@@ -126,7 +125,7 @@ def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], 
     contents = io.BytesIO()
     by_script = dict(dynamo=False) if 'dynamo' in signature(torch.onnx.export).parameters else {}
     names = dict(input_names=list(graph.inputs), output_names=list(graph.outputs))
-    axes = dict(images={dim: AXES[dim] for dim in free})
+    axes = dict(images={dim: ('batch', 'channels', 'height', 'width')[dim] for dim in free})
     torch.onnx.export(graph, example, contents, opset_version=17, dynamic_axes=axes, **names, **by_script)
     model = onnx.load_model_from_string(contents.getvalue())
     text = json.dumps(description, default=lambda value: getattr(value, '__name__', str(value)))
