@@ -80,6 +80,8 @@ def draw(model: nn.Module, data: dict) -> Figure:
     count, kind = 1 + len(maps), backbone.unit[:-1]  # stage or block
     figure = Figure((3.0 * count, (3.0 * height / width + 0.4) * (1 + len(last))), dpi=100, layout='compressed')
     (first, *others) = figure.subplots(1 + len(last), count, squeeze=False)
+    for axis in figure.axes:
+        axis.axis('off')  # also where a row has fewer images
     show(first[0], image, 'image')
     for axis, index, x in zip(first[1:], backbone.out_indices, maps):
         show(axis, feature_image(x), f'features of {kind} {index}, {x.size(1)}×{x.size(2)}')
@@ -97,7 +99,6 @@ def draw(model: nn.Module, data: dict) -> Figure:
 
 def show(axis: Axes, image: np.ndarray, title: str) -> None:
     axis.imshow(image)
-    axis.axis('off')
     axis.set_title(title, fontsize=9)
 
 

@@ -28,6 +28,16 @@ def test_tokens_without_a_grid_have_no_place(sampling):
     assert not seen
 
 
+def test_places_without_an_image_are_empty():
+    """Six blocks have features, and four bottleneck tokens kernels."""
+    arch = dict(embed_dims=16, num_heads=2, depth=6)
+    backbone = SimADeiT(arch, range(6), attention=dict(type='SOFTAttention')).eval()
+    image = torch.rand(1, 3, *IMAGE)
+    model = SimpleNamespace(backbone=backbone, data_preprocessor=lambda data, training: dict(inputs=image))
+    figure = draw(model, dict(inputs=(255 * image).byte()))
+    assert len(figure.axes) == 7 * 7 and not any(axis.axison for axis in figure.axes)
+
+
 @pytest.mark.parametrize('name', BACKBONES)
 def test_a_sheet_has_features_of_every_architecture(name):
     backbone = BACKBONES[name]().eval()
