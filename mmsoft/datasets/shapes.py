@@ -53,11 +53,11 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
     """Makes sure that the data set is in a folder, which takes some twenty seconds the first time; returns the folder.
 
     A folder of another version is replaced once the new one is whole. Of several processes, one writes and others wait.
-    ``parameters`` are of :class:`Parameters`, others as the folder was written with. UsageError if it holds other data.
+    ``parameters`` are of :class:`Parameters`, others as this version wrote it. UsageError if it holds other data.
     """
     folder = Path(root).resolve()
     written = _version(folder)
-    chosen = Parameters(**{**written.get('parameters', {}), **parameters})
+    chosen = Parameters(**{**(written['parameters'] if written.get('version') == _VERSION else {}), **parameters})
     if written != (version := dict(version=_VERSION, parameters=chosen._asdict())):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f'.{folder.name}.lock')):

@@ -221,6 +221,12 @@ class TestUpkeep:
         ensure_shapes(small, **SMALL)
         assert {path: content for path, (content, _) in state(small).items()} == before
 
+    def test_parameters_of_another_version_are_not_kept(self, tmp_path):
+        other = '{"version": 2, "parameters": {"size": 160, "gone": 1}}'
+        (tmp_path / 'shapes.json').write_text(other)
+        ensure_shapes(tmp_path, train=1, val=1, portraits=6)
+        assert json.loads((tmp_path / 'shapes.json').read_text())['parameters']['size'] == Parameters().size
+
     def test_an_interruption_leaves_nothing(self, tmp_path, small, monkeypatch):
         root, count = tmp_path / 'interrupted', 0
         write_bytes = Path.write_bytes
