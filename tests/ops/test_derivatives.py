@@ -3,6 +3,7 @@
 import pytest
 import torch
 from oracles import tokens
+from torch.autograd import forward_ad
 
 from mmsoft.ops import (
     fused,
@@ -30,12 +31,25 @@ every_operator = pytest.mark.parametrize(('operator', 'inputs'), OPERATORS.value
 @every_operator
 @pytest.mark.parametrize(
     'transform',
-    [lambda f: torch.func.grad(lambda x: f(x).sum()), torch.func.vmap, torch.func.jacrev, torch.func.jacfwd],
-    ids=['grad', 'vmap', 'jacrev', 'jacfwd'],
+    [
+        lambda f: torch.func.grad(lambda x: f(x).sum()),
+        lambda f: lambda x: torch.func.jvp(f, (x,), (x,)),
+        torch.func.vmap,
+        torch.func.jacrev,
+        torch.func.jacfwd,
+    ],
+    ids=['grad', 'jvp', 'vmap', 'jacrev', 'jacfwd'],
 )
 def test_torch_func_is_refused(transform, operator, inputs):
     with pytest.raises(RuntimeError, match='functorch transforms'):
         transform(lambda first: operator(first, *inputs[1:]))(inputs[0])
+
+
+@every_operator
+def test_forward_mode_is_refused(operator, inputs):
+    """Instead of a tangent that is wrong."""
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match='jvp'):
+        operator(forward_ad.make_dual(inputs[0], inputs[0]), *inputs[1:])
 
 
 @every_operator
