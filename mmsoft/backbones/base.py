@@ -105,14 +105,14 @@ class BaseBackbone(BaseModule):
             check_choice('arch', arch.lower(), tuple(cls.arch_settings))
             arch = cls.arch_settings[arch.lower()]
         known = {**next(iter(cls.arch_settings.values()), {}), **cls.arch_defaults}
-        needed = [name for name in known if name not in cls.arch_defaults]
-        if not set(needed) <= set(arch) <= set(known):
-            optional = f', and may have {", ".join(cls.arch_defaults)}' if cls.arch_defaults else ''
-            raise OptionError(f'arch as a dict needs {", ".join(needed)}{optional}; got {", ".join(arch)}')
+        if not known.keys() - cls.arch_defaults.keys() <= arch.keys() <= known.keys():
+            optional = f', of which it may lack {", ".join(cls.arch_defaults)}' if cls.arch_defaults else ''
+            raise OptionError(f'arch as a dict needs {", ".join(known)}{optional}; got {", ".join(arch)}')
         arch = {name: size.tolist() if hasattr(size, 'tolist') else size for name, size in arch.items()}
         for name, size in arch.items():
             listed, several = (isinstance(one, (list, tuple, range)) for one in (size, known[name]))
-            if listed != several or (name in ('depth', 'depths') and min(size if listed else [size], default=1) < 1):
+            sizes, like = size if listed else [size], known[name][0] if several else known[name]
+            if listed != several or (type(like) is int and not all(hasattr(n, '__index__') and n > 0 for n in sizes)):
                 raise OptionError(f'{name} of arch must be like {known[name]}; got {size}')
         return {**cls.arch_defaults, **arch}
 

@@ -261,6 +261,10 @@ def test_layer_depths_run_from_the_stem_to_the_head():
         (dict(arch=dict(NANO, num_heads=[1])), 'num_heads'),
         (dict(arch=dict(NANO, num_heads=2)), r'num_heads of arch must be like \[2, 4, 10, 16\]; got 2'),
         (dict(arch=dict(NANO, depths=[1, 1, 0, 1])), r'depths of arch must be like .*; got \[1, 1, 0, 1\]'),
+        (
+            dict(arch=dict(NANO, sampling_ratios=(8, 4, 2, 0))),
+            r'sampling_ratios of arch must be like .*; got \(8, 4, 2, 0\)',
+        ),
         (dict(arch=dict(NANO, sampling_ratios=[8, 4])), 'each of them in .*sampling_ratios'),
         (dict(arch=dict(NANO, embed_dims=[32] * 5)), 'each of them in .*embed_dims'),
         (dict(arch=dict(NANO, num_heads=[3, 2, 2, 2])), '3 heads'),
@@ -305,7 +309,7 @@ def test_an_averaged_teacher_in_evaluation_is_up_to_date():
         ),
         (dict(out_indices=(0, 2), with_cls_token=True), 'needs the last output, 3'),
         (dict(with_cp='fnn'), 'with_cp must be one of False, True, ffn; got .fnn.'),
-        (dict(arch=dict(NANO, depth=[1])), 'may have sampling_ratios, kernel_sizes; got'),
+        (dict(arch=dict(NANO, depth=[1])), 'of which it may lack sampling_ratios, kernel_sizes; got'),
     ],
     ids=str,
 )
