@@ -63,8 +63,8 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
-        if is_address:
-            path.unlink(missing_ok=True)  # a download may end early without an error
+        if is_address and 'get it again' in _explain(error):  # a download may end early without an error
+            path.resolve().unlink(missing_ok=True)  # the Hub's folder has a link, and would link to the same file again
         raise CheckpointError(f'{filename} {_explain(error)}') from error
     return checkpoint
 

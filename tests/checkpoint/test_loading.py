@@ -491,6 +491,21 @@ class TestHub:
         backbone.init_weights()
         assert loaded(backbone, published) and asked == [('someone/soft', 'weights/soft.safetensors')]
 
+    def test_a_damaged_file_alone_is_removed(self, tmp_path, monkeypatch):
+        """The Hub's folder of a version has links to files, which it makes again where the file still is."""
+        huggingface_hub = pytest.importorskip('huggingface_hub')
+        blob, link = tmp_path / 'blob', tmp_path / 'soft.pth'
+        link.symlink_to(blob)
+        monkeypatch.setattr(huggingface_hub, 'hf_hub_download', lambda *args: str(link))
+        torch.save(dict(state_dict={}, hook=torch.nn.ReLU()), blob)
+        with pytest.raises(CheckpointError, match='could run code'):
+            read_checkpoint('hf://someone/soft/soft.pth')
+        assert blob.exists()
+        blob.write_bytes(blob.read_bytes()[:99])
+        with pytest.raises(CheckpointError, match='get it again'):
+            read_checkpoint('hf://someone/soft/soft.pth')
+        assert not blob.exists()
+
     def test_what_goes_wrong_is_one_sentence(self, monkeypatch):
         huggingface_hub = pytest.importorskip('huggingface_hub')
 
