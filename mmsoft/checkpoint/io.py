@@ -55,17 +55,16 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
     torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
     try:
-        if path.suffix.lower() == '.safetensors':
-            checkpoint = safetensors.torch.load_file(path, device)
-        else:
-            checkpoint = _read_torch(path, map_location, peek)
+        is_safe = path.suffix.lower() == '.safetensors'
+        checkpoint = safetensors.torch.load_file(path, device) if is_safe else _read_torch(path, map_location, peek)
         _check_content(checkpoint, path.stat().st_size)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # what torch raises for a damaged file depends on where the damage is
-        if is_address and 'get it again' in _explain(error):  # a download may end early without an error
+        reason, is_damaged = _explain(error)
+        if is_address and is_damaged:  # a download may end early without an error
             path.resolve().unlink(missing_ok=True)  # the Hub's folder has a link, and would link to the same file again
-        raise CheckpointError(f'{filename} {_explain(error)}') from error
+        raise CheckpointError(f'{filename} {reason}') from error
     return checkpoint
 
 
@@ -173,16 +172,16 @@ def _restricted_pickle() -> SimpleNamespace:
     return SimpleNamespace(__name__='', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception) -> tuple[str, bool]:
     refused = re.search(r"(?:GLOBAL|class) '?([\w.]+)", str(error))
     if isinstance(error, CheckpointError):
-        return str(error)
-    if isinstance(error, (MemoryError, PermissionError)):
-        return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).'
+        return str(error), False
+    if isinstance(error, (MemoryError, PermissionError)) or "can't allocate memory" in str(error):
+        return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).', False
     if refused and isinstance(error, pickle.UnpicklingError):
         what = f'a Python object ({refused[1]}) that could run code when it is loaded'
-        return f'holds {what}, so it is not read; save the state dict of the model alone.'
-    return 'is empty, damaged or cut off, or not a checkpoint of torch or safetensors; get it again.'
+        return f'holds {what}, so it is not read; save the state dict of the model alone.', False
+    return 'is empty, damaged or cut off, or not a checkpoint of torch or safetensors; get it again.', True
 
 
 def _download(url: str) -> Path:

@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -500,6 +501,10 @@ class TestHub:
         torch.save(dict(state_dict={}, hook=torch.nn.ReLU()), blob)
         with pytest.raises(CheckpointError, match='could run code'):
             read_checkpoint('hf://someone/soft/soft.pth')
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, 'load', Mock(side_effect=RuntimeError("DefaultCPUAllocator: can't allocate memory")))
+            with pytest.raises(CheckpointError, match='needs more memory than there is'):
+                read_checkpoint('hf://someone/soft/soft.pth')
         assert blob.exists()
         blob.write_bytes(blob.read_bytes()[:99])
         with pytest.raises(CheckpointError, match='get it again'):
