@@ -56,8 +56,9 @@ def export(
         graph, example, free = Scores(model), (torch.rand(2, 3, height, width),), (0, *free)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # about values that become constants
-        with explained(config, 'exported'):  # heads may need more than images, and networks images of some sizes
+        with explained(config, 'exported'):  # heads may need more than images
             contents = to_onnx(graph.eval(), example, free, described)
+        with explained(config, 'exported' if size else 'exported for any size; try --size H W'):
             check(contents, graph, example, varied=not size)
     with atomic_write(path) as file:
         file.write(contents)
