@@ -106,7 +106,7 @@ class BaseBackbone(BaseModule):
             arch = cls.arch_settings[arch.lower()]
         known = {**next(iter(cls.arch_settings.values()), {}), **cls.arch_defaults}
         if not known.keys() - cls.arch_defaults.keys() <= arch.keys() <= known.keys():
-            optional = f', of which it may lack {", ".join(cls.arch_defaults)}' if cls.arch_defaults else ''
+            optional = f' ({", ".join(cls.arch_defaults)} may be missing)' if cls.arch_defaults else ''
             raise OptionError(f'arch as a dict needs {", ".join(known)}{optional}; got {", ".join(arch)}')
         arch = {name: size.tolist() if hasattr(size, 'tolist') else size for name, size in arch.items()}
         for name, size in arch.items():

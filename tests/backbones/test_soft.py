@@ -309,7 +309,7 @@ def test_an_averaged_teacher_in_evaluation_is_up_to_date():
         ),
         (dict(out_indices=(0, 2), with_cls_token=True), 'needs the last output, 3'),
         (dict(with_cp='fnn'), 'with_cp must be one of False, True, ffn; got .fnn.'),
-        (dict(arch=dict(NANO, depth=[1])), 'of which it may lack sampling_ratios, kernel_sizes; got'),
+        (dict(arch=dict(NANO, depth=[1])), '.sampling_ratios, kernel_sizes may be missing.; got'),
     ],
     ids=str,
 )
