@@ -107,7 +107,7 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     loads = isinstance(backbone.get('init_cfg'), dict) and type_name(backbone.init_cfg).startswith('Pretrained')
-    if 'model.backbone.init_cfg.checkpoint' in options and not loads:  # nor by the class, PretrainedInit
+    if 'model.backbone.init_cfg.checkpoint' in options and not loads:  # by name, or by the class PretrainedInit
         backbone['init_cfg'] = dict(type='Pretrained')  # in place of other weights, or none
     cfg.merge_from_dict(options)
     cfg.launcher = launcher
