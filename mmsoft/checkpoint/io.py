@@ -172,7 +172,7 @@ def _restricted_pickle() -> SimpleNamespace:
     return SimpleNamespace(__name__='', Unpickler=Unpickler, load=lambda file, **kw: Unpickler(file, **kw).load())
 
 
-def _explain(error: Exception) -> tuple[str, bool]:
+def _explain(error: Exception) -> tuple[str, bool]:  # what is wrong, and whether the file is damaged
     refused = re.search(r"(?:GLOBAL|class) '?([\w.]+)", str(error))
     if isinstance(error, CheckpointError):
         return str(error), False
