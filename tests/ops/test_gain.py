@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from mmsoft.ops import gain, matched_attention, soft_attention, soft_norm_attention
 
 from . import dense
+from .devices import every_setting, settings
 from .oracles import tokens
 
 both = pytest.mark.parametrize('norm', [False, True], ids=['soft', 'soft_norm'])
@@ -62,6 +63,28 @@ def test_the_estimate_iterates_from_the_scale_of_the_attention(norm, monkeypatch
         kernel = dense.gaussian_kernel(bottleneck, bottleneck)
         want = torch.stack([dense.soft_norm_alpha(one) for one in kernel]) if norm else dense.soft_alpha(kernel)
         torch.testing.assert_close(got, want.view(2, -1, 1, 1).expand_as(got))
+
+
+def relative_error(got, want):
+    return ((got.to(want) - want).norm() / want.norm()).item()
+
+
+@both
+@every_setting
+def test_every_setting_gives_the_same_attention(norm, setting):
+    inputs = problem(n=1600)
+    with settings(setting) as device:
+        got = matched_attention(*(t.float().to(device) for t in inputs), norm)
+    assert relative_error(got, matched_attention(*inputs, norm)) < 1e-4  # with factors of TF32 it is twice that or more
+
+
+@both
+@pytest.mark.cuda
+def test_a_graph_compiled_for_a_gpu_gives_the_same_attention(norm):
+    inputs = problem(n=1600)
+    compiled = torch.compile(matched_attention, fullgraph=True)
+    got = compiled(*(t.float().cuda() for t in inputs), norm)
+    assert relative_error(got, matched_attention(*inputs, norm)) < 1e-4
 
 
 @both
