@@ -92,3 +92,35 @@ def small_shapes(once):
     from mmsoft.datasets.shapes import ensure_shapes
 
     return once('shapes', lambda folder: ensure_shapes(folder / 'shapes', **SHAPES)) / 'shapes'
+
+
+@pytest.fixture(scope='module')
+def tiny_model(tmp_path_factory):
+    """``tiny_model(name)``: files of a config's tiny version and of random weights for it, written once."""
+    from tiny_models import write_tiny
+
+    return functools.cache(lambda name: write_tiny(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory, small_shapes):
+    """A folder to train in: a small data set, and the configs of tests/torture/trainings.py."""
+    from trainings import project
+
+    return project(tmp_path_factory.mktemp('project'), small_shapes)
+
+
+@pytest.fixture
+def inside(folder, monkeypatch):
+    """Runs a test in ``folder``, on one thread: sums that several share come in any order."""
+    import torch
+    from mmengine.config import Config
+    from trainings import forget_runs
+
+    monkeypatch.chdir(folder)
+    forget_runs()
+    monkeypatch.setattr(Config, 'pretty_text', '')  # takes a second of every checkpoint
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -10,18 +10,15 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from mmengine.config import Config, ConfigDict
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.config import ConfigDict
 from mmengine.structures import InstanceData
 
 from mmsoft.apis import deployment, detection_graph, export, predict
 from mmsoft.apis.tasks import Detection, build_task
-from mmsoft.datasets.demo import retarget
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import dicts, load_config
+from mmsoft.utils.config import load_config
 
 ROOT = Path(__file__).parents[2]
-NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)
 MODELS_OF = (
     *('soft_tiny_in1k', 'upernet_soft_small_160k', 'retinanet_soft_tiny_1x', 'atss_soft_small_3x', 'gfl_soft_small_3x'),
     *('mask_rcnn_soft_tiny_1x', 'cascade_mask_rcnn_soft_small_3x', 'sparse_rcnn_soft_small_3x'),
@@ -30,53 +27,12 @@ MODELS_OF = (
 SLOW = ('cascade_mask_rcnn_soft_small_3x', 'atss_soft_small_3x', 'gfl_soft_small_3x')
 
 
-def narrow(model):
-    """Every width of a model after its backbone is 32, after its neck 64: of the heads' 32 groups none has one number."""
-    width = 64 if 'neck' in model else 32
-    for part in dicts({name: part for name, part in model.items() if name != 'backbone'}):
-        for key, value in part.items():
-            if key.endswith('channels'):
-                part[key] = [32] * len(value) if isinstance(value, (list, tuple)) else width
-
-
 @pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    """Writes a tiny version of a config, and random weights for it, once for each name."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            torch.manual_seed(0)
-            folder = tmp_path_factory.mktemp(name)
-            cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
-            narrow(cfg.model)
-            cfg.model.backbone.arch = NANO
-            test = cfg.model.get('test_cfg') or {}
-            if test.get('rpn'):
-                test.rpn.update(nms_pre=50, max_per_img=40)
-            (test.get('rcnn') or test).update(score_thr=1e-3, max_per_img=8)
-            cfg.dump(folder / 'config.py')
-            init_default_scope(cfg.default_scope)
-            model = cfg.model
-            if cfg.default_scope == 'mmpretrain':
-                model = dict(model, data_preprocessor=cfg.data_preprocessor)
-            meta = dict(dataset_meta=dict(cfg.test_dataloader.dataset.get('metainfo', {})))
-            weights = MODELS.build(model).state_dict()
-            if 'rpn_head.rpn_cls.bias' in weights:
-                weights['rpn_head.rpn_cls.bias'].fill_(-25.0)  # where ONNX Runtime's sigmoid is 0
-            torch.save(dict(state_dict=weights, meta=meta), folder / 'weights.pth')
-            made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
-        return made[name]
-
-    return make
-
-
-@pytest.fixture(scope='module')
-def exported(trained, once):
+def exported(tiny_model, once):
     """A config, weights and their ONNX file, which is written once for all tests."""
 
     def make(name):
-        config, weights = trained(name)
+        config, weights = tiny_model(name)
 
         def write(folder):
             assert 'any size' in export(config, weights, str(folder / 'model.onnx'))
@@ -137,8 +93,8 @@ def test_results_are_those_of_the_model(name, exported):
 
 @pytest.mark.parametrize('name', ['atss_soft_small_3x', 'gfl_soft_small_3x'])
 @torch.no_grad()
-def test_other_heads_are_decoded_as_by_mmdet(name, trained):
-    config, weights = trained(name)
+def test_other_heads_are_decoded_as_by_mmdet(name, tiny_model):
+    config, weights = tiny_model(name)
     task = build_task(load_config(config), weights, 'cpu')
     model = task.inferencer.model
     data = model.data_preprocessor(task.collate([task.prepare(image(60, 84))]), False)
@@ -229,8 +185,8 @@ def test_what_is_left_of_a_segmenter_is_described():
     assert deployment.describe(cfg, model)['slide'] == dict(crop_size=(64, 64), stride=(40, 40))
 
 
-def test_heads_that_need_annotations_are_not_exported(trained, tmp_path, monkeypatch):
-    config, weights = trained('soft_tiny_in1k')
+def test_heads_that_need_annotations_are_not_exported(tiny_model, tmp_path, monkeypatch):
+    config, weights = tiny_model('soft_tiny_in1k')
 
     def forward(self, images):
         raise TypeError("missing 1 required positional argument: 'batch_data_samples'")
@@ -253,8 +209,8 @@ def test_networks_that_refuse_the_sizes_of_the_check_are_not_exported(exported, 
     assert not list(tmp_path.iterdir())
 
 
-def test_the_file_says_what_it_takes(trained, tmp_path):
-    config, weights = trained('retinanet_soft_tiny_1x')
+def test_the_file_says_what_it_takes(tiny_model, tmp_path):
+    config, weights = tiny_model('retinanet_soft_tiny_1x')
     file = str(tmp_path / 'model.onnx')
     export(config, weights, file, size=(64, 96))
     session = onnxruntime.InferenceSession(file)
@@ -281,10 +237,10 @@ def test_the_file_says_what_it_takes(trained, tmp_path):
         (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN cannot be exported'),
     ],
 )
-def test_wrong_input_is_one_sentence(options, message, trained, tmp_path, monkeypatch):
+def test_wrong_input_is_one_sentence(options, message, tiny_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path('there.onnx').write_text('mine')
-    config, weights = trained(options.pop('name', 'soft_tiny_in1k'))
+    config, weights = tiny_model(options.pop('name', 'soft_tiny_in1k'))
     with pytest.raises(UsageError, match=message):
         export(**dict(dict(config=config, checkpoint=weights, out='model.onnx'), **options))
     assert Path('there.onnx').read_text() == 'mine' and list(tmp_path.iterdir()) == [tmp_path / 'there.onnx']
@@ -299,8 +255,8 @@ def test_a_file_that_gives_other_results_is_not_kept(exported, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_the_tool(trained, tmp_path, monkeypatch, capsys):
-    config, weights = trained('soft_tiny_in1k')
+def test_the_tool(tiny_model, tmp_path, monkeypatch, capsys):
+    config, weights = tiny_model('soft_tiny_in1k')
     monkeypatch.setattr(sys, 'argv', ['export.py', config, weights, '--out', str(tmp_path / 'model.onnx')])
     for code, said in ((0, 'model.onnx: classification of images of any size'), (2, 'exists; add --force')):
         with pytest.raises(SystemExit) as end:

@@ -10,8 +10,6 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 from mmseg.visualization import SegLocalVisualizer
@@ -22,52 +20,11 @@ from safetensors.torch import save_file
 from mmsoft.apis import export, predict, visualization, visualize
 from mmsoft.apis.tasks import Classification, Segmentation, build_task
 from mmsoft.checkpoint.safe_loading import use_safe_loading
-from mmsoft.datasets.demo import retarget
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 
 ROOT = Path(__file__).parents[2]
-NANO = dict(embed_dims=[32] * 4, num_heads=[1] * 4, depths=[1] * 4)
-TINY = {
-    'mask_rcnn_soft_tiny_1x': dict(neck=dict(in_channels=[32] * 4)),
-    'upernet_soft_small_160k': dict(
-        decode_head=dict(in_channels=[32] * 4, channels=32), auxiliary_head=dict(in_channels=32, channels=32)
-    ),
-    'soft_tiny_in1k': dict(head=dict(in_channels=32)),
-}
-
-
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    """Writes a tiny version of a config, and random weights for it, once for each name."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            torch.manual_seed(0)
-            folder = tmp_path_factory.mktemp(name)
-            cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
-            cfg.merge_from_dict(dict(model=TINY[name]))
-            cfg.model.backbone.arch = NANO
-            if 'rcnn' in name:
-                cfg.model.test_cfg.rpn.update(nms_pre=50, max_per_img=40)
-                cfg.model.test_cfg.rcnn.update(score_thr=0.0, max_per_img=5)
-            cfg.dump(folder / 'config.py')
-            init_default_scope(cfg.default_scope)
-            model = cfg.model
-            if cfg.default_scope == 'mmpretrain':
-                model = dict(model, data_preprocessor=cfg.data_preprocessor)
-            weights = MODELS.build(model).state_dict()
-            meta = (
-                dict(dataset_meta=dict(cfg.test_dataloader.dataset.metainfo))
-                if 'metainfo' in (cfg.test_dataloader.dataset)
-                else {}
-            )
-            torch.save(dict(state_dict=weights, meta=meta), folder / 'weights.pth')
-            made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
-        return made[name]
-
-    return make
+NAMES = ('mask_rcnn_soft_tiny_1x', 'upernet_soft_small_160k', 'soft_tiny_in1k')
 
 
 @pytest.fixture
@@ -91,10 +48,10 @@ def files(folder):
 PICTURES = ['a.jpg', 'deep/a.jpg', 'deep/a.png', 'z.png']
 
 
-@pytest.mark.parametrize('name', TINY)
-def test_every_task(name, trained, pictures, tmp_path, capsys):
+@pytest.mark.parametrize('name', NAMES)
+def test_every_task(name, tiny_model, pictures, tmp_path, capsys):
     out = tmp_path / 'out'
-    broken = predict(*trained(name), str(pictures), str(out), device='cpu', save_pred=True)
+    broken = predict(*tiny_model(name), str(pictures), str(out), device='cpu', save_pred=True)
     printed = capsys.readouterr()
     assert broken == [pictures / 'broken.jpg'] and 'broken.jpg is skipped' in printed.err
     assert 'Failed to search registry' not in printed.out
@@ -121,19 +78,19 @@ def test_every_task(name, trained, pictures, tmp_path, capsys):
         assert found['pred_class']
 
 
-@pytest.mark.parametrize('name', TINY)
-def test_every_task_is_seen(name, trained, pictures, tmp_path):
+@pytest.mark.parametrize('name', NAMES)
+def test_every_task_is_seen(name, tiny_model, pictures, tmp_path):
     out = tmp_path / 'out'
     for picture in PICTURES[1:]:
         (pictures / picture).unlink()
-    assert visualize(*trained(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
+    assert visualize(*tiny_model(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
     assert files(out / 'vis') == ['a.png']
     shares = json.loads((out / 'attention_share.json').read_text())
     assert list(shares) == [f'stages.{stage}.blocks.0.attn' for stage in range(4)] and min(shares.values()) > 0
     height, width = cv2.imread(str(out / 'vis/a.png')).shape[:2]
     assert 1400 < width < 1600 and height > 700  # five columns; features, and kernels of three stages
     with pytest.raises(UsageError, match='out is not empty'):
-        visualize(*trained(name), str(pictures), str(out))
+        visualize(*tiny_model(name), str(pictures), str(out))
 
 
 @pytest.fixture
@@ -149,23 +106,23 @@ def tool(monkeypatch, capsys):
     return run
 
 
-def test_the_tool_that_visualizes(tool, trained, pictures, tmp_path):
+def test_the_tool_that_visualizes(tool, tiny_model, pictures, tmp_path):
     out = tmp_path / 'out'
     code, said, _ = tool(
-        'visualize', *trained('soft_tiny_in1k'), pictures / 'a.jpg', '--out-dir', out, '--stages', 0, 2
+        'visualize', *tiny_model('soft_tiny_in1k'), pictures / 'a.jpg', '--out-dir', out, '--stages', 0, 2
     )
     assert (
         code == 0 and files(out) == ['attention_share.json', 'vis/a.png'] and 'Sheets of 1 of 1 images are in' in said
     )
 
 
-def test_stages_are_counted_from_0(trained, pictures, tmp_path):
+def test_stages_are_counted_from_0(tiny_model, pictures, tmp_path):
     with pytest.raises(UsageError, match='--stages are from 0 to 3'):
-        visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=[0, 4])
+        visualize(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=[0, 4])
 
 
-def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_path):
-    code, said, complaint = tool('predict', *trained('soft_tiny_in1k'), pictures, '--out-dir', tmp_path / 'out')
+def test_the_tool_says_so_when_a_picture_is_broken(tool, tiny_model, pictures, tmp_path):
+    code, said, complaint = tool('predict', *tiny_model('soft_tiny_in1k'), pictures, '--out-dir', tmp_path / 'out')
     assert code == 1 and 'broken.jpg is skipped' in complaint
     assert f'Results of 4 of 5 images are in {tmp_path / "out"}.' in said
     assert files(tmp_path / 'out') == [f'vis/{picture}' for picture in PICTURES]
@@ -182,10 +139,10 @@ def test_the_tool_says_so_when_a_picture_is_broken(tool, trained, pictures, tmp_
         (dict(config='upernet_soft_small_160k'), 'does not fit the config'),
     ],
 )
-def test_wrong_input_is_one_sentence(options, message, trained, pictures, tmp_path):
-    config, checkpoint = trained('mask_rcnn_soft_tiny_1x')
-    if options.get('config') in TINY:
-        options = dict(config=trained(options['config'])[0])
+def test_wrong_input_is_one_sentence(options, message, tiny_model, pictures, tmp_path):
+    config, checkpoint = tiny_model('mask_rcnn_soft_tiny_1x')
+    if options.get('config') in NAMES:
+        options = dict(config=tiny_model(options['config'])[0])
     with pytest.raises(UsageError, match=message):
         predict(
             **dict(
@@ -196,15 +153,15 @@ def test_wrong_input_is_one_sentence(options, message, trained, pictures, tmp_pa
     assert not (tmp_path / 'out').exists()
 
 
-def test_nothing_is_overwritten(trained, pictures, tmp_path):
+def test_nothing_is_overwritten(tiny_model, pictures, tmp_path):
     (tmp_path / 'out/vis').mkdir(parents=True)
     (tmp_path / 'out/vis/z.png').write_text('mine')
     with pytest.raises(UsageError, match='out is not empty'):
-        predict(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
+        predict(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
     assert files(tmp_path / 'out') == ['vis/z.png']
 
 
-def test_an_error_in_the_program_is_raised(trained, pictures, tmp_path, monkeypatch):
+def test_an_error_in_the_program_is_raised(tiny_model, pictures, tmp_path, monkeypatch):
     """Only broken images are skipped; what was done before is saved."""
     draw, drawn = Classification.draw, []
 
@@ -216,17 +173,17 @@ def test_an_error_in_the_program_is_raised(trained, pictures, tmp_path, monkeypa
 
     monkeypatch.setattr(Classification, 'draw', wrong)
     with pytest.raises(TypeError, match='of the program'):
-        predict(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), 'cpu', save_pred=True)
+        predict(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), 'cpu', save_pred=True)
     assert len(files(tmp_path / 'out/preds')) == 2
 
 
 @pytest.mark.parametrize('other, drawn', [('b.png', 'a.png'), ('a.png', 'a.pgm.png')])
-def test_grey_images_are_drawn_in_colour(trained, tmp_path, other, drawn):
+def test_grey_images_are_drawn_in_colour(tiny_model, tmp_path, other, drawn):
     """OpenCV writes no colours to .pgm."""
     (tmp_path / 'in').mkdir()
     for name in ('a.pgm', other):
         cv2.imwrite(str(tmp_path / 'in' / name), np.full((64, 64), 99, np.uint8))
-    out, model = tmp_path / 'out', trained('upernet_soft_small_160k')
+    out, model = tmp_path / 'out', tiny_model('upernet_soft_small_160k')
     assert not predict(*model, str(tmp_path / 'in'), str(out), 'cpu', save_pred=True)
     assert files(out / 'vis') == sorted([drawn, other])
     assert files(out / 'preds') == sorted(Path(path).with_suffix('.png').name for path in files(out / 'vis'))
@@ -235,35 +192,35 @@ def test_grey_images_are_drawn_in_colour(trained, tmp_path, other, drawn):
     assert files(tmp_path / 'alone') == ['vis/a.png']
 
 
-def test_a_config_that_cannot_be_built_is_one_sentence(trained, pictures, tmp_path):
-    config, checkpoint = trained('mask_rcnn_soft_tiny_1x')
+def test_a_config_that_cannot_be_built_is_one_sentence(tiny_model, pictures, tmp_path):
+    config, checkpoint = tiny_model('mask_rcnn_soft_tiny_1x')
     wrong = tmp_path / 'wrong.py'
     wrong.write_text(f"_base_ = '{config}'\nmodel = dict(neck=dict(num_out=5))")
     with pytest.raises(UsageError, match=r'wrong.py cannot be run \(TypeError: .*num_out'):
         predict(str(wrong), checkpoint, str(pictures), str(tmp_path / 'out'), 'cpu')
 
 
-def test_a_model_without_a_backbone_of_its_own_is_not_visualized(trained, pictures, tmp_path, monkeypatch):
+def test_a_model_without_a_backbone_of_its_own_is_not_visualized(tiny_model, pictures, tmp_path, monkeypatch):
     model = SimpleNamespace(inferencer=SimpleNamespace(model=torch.nn.Linear(1, 1)))
     monkeypatch.setattr(visualization, 'build_task', lambda *_: model)
     with pytest.raises(UsageError, match='config.py has no backbone of mmsoft'):
-        visualize(*trained('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
+        visualize(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'))
 
 
 @pytest.mark.parametrize('run', [predict, visualize, export])
-def test_options_override_the_config(run, trained, pictures, tmp_path):
+def test_options_override_the_config(run, tiny_model, pictures, tmp_path):
     places = [str(tmp_path / 'a.onnx')] if run is export else [str(pictures), str(tmp_path / 'out')]
     options = {'model.backbone.attention.bottleneck_limit': 3}
     with pytest.raises(UsageError, match='bottleneck_limit must be an integer, at least 4; got 3'):
-        run(*trained('soft_tiny_in1k'), *places, cfg_options=options)
+        run(*tiny_model('soft_tiny_in1k'), *places, cfg_options=options)
     with pytest.raises(UsageError, match='config.py cannot be read as a config'):
-        run(*trained('soft_tiny_in1k'), *places, cfg_options={'model.backbone.arch.depths.9': 1})
+        run(*tiny_model('soft_tiny_in1k'), *places, cfg_options={'model.backbone.arch.depths.9': 1})
 
 
-def test_narrow_images_are_skipped(trained, tmp_path):
+def test_narrow_images_are_skipped(tiny_model, tmp_path):
     cv2.imwrite(str(tmp_path / 'narrow.png'), np.zeros((1, 1500, 3), np.uint8))
-    for name in TINY:
-        broken = predict(*trained(name), str(tmp_path / 'narrow.png'), str(tmp_path / name), 'cpu')
+    for name in NAMES:
+        broken = predict(*tiny_model(name), str(tmp_path / 'narrow.png'), str(tmp_path / name), 'cpu')
         assert broken == [tmp_path / 'narrow.png']
 
 
@@ -304,9 +261,9 @@ def test_label_maps_have_room_for_all_classes(classes, count, kind):
 
 
 @pytest.mark.filterwarnings('ignore')
-def test_segmentation_of_one_channel(trained, pictures, tmp_path):
+def test_segmentation_of_one_channel(tiny_model, pictures, tmp_path):
     """mmseg's labels are numbers then."""
-    config, weights = trained('upernet_soft_small_160k')
+    config, weights = tiny_model('upernet_soft_small_160k')
     one, changed = tmp_path / 'one.py', torch.load(weights, weights_only=True)
     loss = dict(type='CrossEntropyLoss', use_sigmoid=True)
     heads = ('decode_head', 'auxiliary_head')
@@ -321,15 +278,15 @@ def test_segmentation_of_one_channel(trained, pictures, tmp_path):
     assert {*np.concatenate([labels.ravel() for labels in maps])} == {0, 1}
 
 
-def test_images_that_are_loaded_otherwise(trained, pictures, tmp_path):
-    config, weights = trained('upernet_soft_small_160k')
+def test_images_that_are_loaded_otherwise(tiny_model, pictures, tmp_path):
+    config, weights = tiny_model('upernet_soft_small_160k')
     options = {'test_dataloader.dataset.pipeline.0.color_type': 'grayscale'}
     with pytest.raises(UsageError, match="color_type='grayscale', and the tools read colours.*use mmseg.apis.MMSegInf"):
         predict(config, weights, str(pictures), str(tmp_path / 'out'), 'cpu', cfg_options=options)
 
 
-def test_checkpoints_are_read_as_by_the_tools(trained, tmp_path):
-    config, weights = trained('soft_tiny_in1k')
+def test_checkpoints_are_read_as_by_the_tools(tiny_model, tmp_path):
+    config, weights = tiny_model('soft_tiny_in1k')
     state_dict = torch.load(weights, weights_only=True)['state_dict']
     save_file(state_dict, str(tmp_path / 'weights.safetensors'))
     compiled = {f'_orig_mod.{name}': tensor for name, tensor in state_dict.items()}

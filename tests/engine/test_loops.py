@@ -23,12 +23,14 @@ from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
 from processes import in_two_processes
 from torch.utils.data import BatchSampler, DataLoader, Sampler
-from trainings import CONFIGS, ITERATIONS, forget_runs, project, same
+from trainings import CONFIGS, ITERATIONS, forget_runs, same
 
 from mmsoft.apis import launch
 from mmsoft.engine import loops
 from mmsoft.engine.samples import NamedSamples, Numbered, NumberedBatches, check_labels
 from mmsoft.utils import UsageError
+
+pytestmark = pytest.mark.usefixtures('inside')
 
 KEPT = 'state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'seen'
 
@@ -54,20 +56,6 @@ class WatchHook(Hook):
 
     def after_load_checkpoint(self, runner, checkpoint):
         self.seen.update(checkpoint['seen'])
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory, small_shapes):
-    return project(tmp_path_factory.mktemp('project'), small_shapes)
-
-
-@pytest.fixture(autouse=True)
-def inside(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums that several threads share come in any order
-    yield
-    torch.set_num_threads(threads)
 
 
 def train(task, work_dir, options=None, at=None, change=''):

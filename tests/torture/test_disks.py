@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 from PIL import Image
-from trainings import SHAPES, forget_runs, project
+from trainings import SHAPES, forget_runs
 
 from mmsoft.apis import launch, predict
 from mmsoft.checkpoint import read_checkpoint
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
+
+pytestmark = pytest.mark.usefixtures('inside')
 
 
 class Disk:
@@ -48,18 +50,6 @@ def disk(tmp_path):
     disk = Disk(tmp_path / 'disk')
     yield disk
     disk.close()
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory, small_shapes):
-    return project(tmp_path_factory.mktemp('project'), small_shapes)
-
-
-@pytest.fixture(autouse=True)
-def inside(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    forget_runs()
-    monkeypatch.setattr(Config, 'pretty_text', '')  # takes a second of every checkpoint
 
 
 def train(work_dir, task='segmenter', **options):

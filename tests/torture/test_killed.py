@@ -19,7 +19,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from PIL import Image
-from trainings import ROOT, project, same
+from trainings import ROOT, same
 
 from mmsoft.apis import launch  # noqa: F401
 from mmsoft.checkpoint import read_checkpoint
@@ -94,11 +94,6 @@ def test_writing_a_checkpoint(trial, tmp_path):
     trial.note(kill=kill(process, trial, 1), left=len(list(tmp_path.glob('.*'))))
     data = (tmp_path / 'epoch_1.pth').read_bytes() if (tmp_path / 'epoch_1.pth').exists() else b''
     assert data == data[:1] * 8_000_000
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory, small_shapes):
-    return project(tmp_path_factory.mktemp('project'), small_shapes)
 
 
 OPTIONS = (

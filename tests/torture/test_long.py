@@ -11,32 +11,21 @@ import numpy as np
 import pytest
 import torch
 from mmcv.transforms import TRANSFORMS, BaseTransform
-from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from scipy.stats import theilslopes
-from trainings import CONFIGS, forget_runs, project
+from trainings import CONFIGS, forget_runs
 
 from mmsoft.apis import launch, predict, prediction
 from mmsoft.engine.samples import BrokenSample
 from mmsoft.utils import UsageError
 
+pytestmark = pytest.mark.usefixtures('inside')
+
 MEGABYTES = 25
 """Memory may grow by so much, by fragmentation, however long it takes."""
 LASTING = 4
 """Kilobytes for each iteration or picture of a long run, which would be 400 megabytes after 100,000."""
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory, small_shapes):
-    return project(tmp_path_factory.mktemp('project'), small_shapes)
-
-
-@pytest.fixture(autouse=True)
-def inside(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    forget_runs()
-    monkeypatch.setattr(Config, 'pretty_text', '')
 
 
 def use():

@@ -10,27 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from PIL import Image
-from trainings import CONFIGS, ROOT, forget_runs, project, same
+from trainings import CONFIGS, ROOT, forget_runs, same
 
 from mmsoft.apis import launch, predict
 
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory, small_shapes):
-    return project(tmp_path_factory.mktemp('project'), small_shapes)
-
-
-@pytest.fixture(autouse=True)
-def inside(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    forget_runs()
-    monkeypatch.setattr(Config, 'pretty_text', '')
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures('inside')
 
 
 def train(task, work_dir, change='', **options):
@@ -159,6 +144,7 @@ norm = dict(type='GN', num_groups=8)
 model['backbone'].update(drop_path_rate=0., norm_eval=True)
 model['decode_head'].update(norm_cfg=norm, dropout_ratio=0.)
 train_dataloader['sampler'] = dict(type='InfiniteSampler', shuffle=True)
+train_cfg['max_iters'] = 4
 """,
     classifier="""
 model['backbone'].update(drop_path_rate=0., norm_eval=True)

@@ -4,62 +4,23 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 from odd_pictures import fill
 
 from mmsoft.apis import predict
 from mmsoft.apis.tasks import Classification
-from mmsoft.datasets.demo import retarget
 from mmsoft.utils import on_one_line
 
-ROOT = Path(__file__).parents[2]
-NANO = dict(embed_dims=[16] * 4, num_heads=[1] * 4, depths=[1] * 4)
-TINY = {
-    'retinanet_soft_nano_shapes': dict(
-        neck=dict(in_channels=[16] * 4, out_channels=32), bbox_head=dict(in_channels=32, feat_channels=32)
-    ),
-    'upernet_soft_small_160k': dict(
-        decode_head=dict(in_channels=[16] * 4, channels=16), auxiliary_head=dict(in_channels=16, channels=16)
-    ),
-    'soft_tiny_in1k': dict(head=dict(in_channels=16)),
-}
-
-
-@pytest.fixture(scope='module')
-def model(tmp_path_factory):
-    """Writes a config of a tiny model and random weights for it, once."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            torch.manual_seed(0)
-            folder = tmp_path_factory.mktemp(name)
-            cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
-            cfg.merge_from_dict(dict(model=TINY[name]))
-            cfg.model.backbone.arch = NANO
-            cfg.dump(folder / 'config.py')
-            init_default_scope(cfg.default_scope)
-            built = dict(cfg.model)
-            if cfg.default_scope == 'mmpretrain':
-                built['data_preprocessor'] = cfg.data_preprocessor
-            meta = dict(dataset_meta=dict(cfg.test_dataloader.dataset.metainfo))
-            torch.save(dict(state_dict=MODELS.build(built).state_dict(), meta=meta), folder / 'weights.pth')
-            made[name] = str(folder / 'config.py'), str(folder / 'weights.pth')
-        return made[name]
-
-    return make
+NAMES = ('retinanet_soft_nano_shapes', 'upernet_soft_small_160k', 'soft_tiny_in1k')
 
 
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.rounds(3, 12)
-def test_odd_pictures(trial, model, tmp_path, capfd):
+def test_odd_pictures(trial, tiny_model, tmp_path, capfd):
     """A folder of 37 images of every kind is predicted: odd sizes, modes, names and links, bombs, damage"""
-    name = list(TINY)[trial.round % 3]
+    name = NAMES[trial.round % 3]
     good, bad = fill(tmp_path / 'in', trial.random)
     broken = predict(
-        *model(name),
+        *tiny_model(name),
         str(tmp_path / 'in'),
         str(tmp_path / 'out'),
         'cpu',
@@ -82,7 +43,7 @@ def test_odd_pictures(trial, model, tmp_path, capfd):
         json.loads(path.read_text())
 
 
-def test_ten_thousand_pictures_are_listed_at_once(model, tmp_path, monkeypatch, capfd):
+def test_ten_thousand_pictures_are_listed_at_once(tiny_model, tmp_path, monkeypatch, capfd):
     """A folder of 10,000 files, of which the third picture is interrupted: what was done is there"""
     data = b'P5 1 1 255\n\x00'
     for folder in range(10):
@@ -98,5 +59,5 @@ def test_ten_thousand_pictures_are_listed_at_once(model, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(Classification, 'draw', draw)
     with pytest.raises(KeyboardInterrupt):
-        predict(*model('soft_tiny_in1k'), str(tmp_path / 'in'), str(tmp_path / 'out'), 'cpu', save_pred=True)
+        predict(*tiny_model('soft_tiny_in1k'), str(tmp_path / 'in'), str(tmp_path / 'out'), 'cpu', save_pred=True)
     assert len(list((tmp_path / 'out/preds').rglob('*.json'))) == 2
