@@ -56,9 +56,7 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
     """
     contributions, modules = {}, dict(model.named_modules())
     with ExitStack() as stack:
-        for name, attention in _attentions(model):
-            if attention.for_class_token:
-                continue  # one token's share says nothing of the map
+        for name, attention in _attentions(model).items():
             one = contributions[name] = Contribution()
             block, is_soft = modules[name.rpartition('.')[0]], isinstance(attention, SOFTAttention)
             for handle in _soft_hooks(attention, one) if is_soft else _residual_hooks(attention, block, one):
@@ -78,13 +76,13 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
         stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults
             to None: all but those of the class token alone and, beside others, softmax, as in SOFT's last stage.
     """
-    chosen = [(name, one) for name, one in _attentions(model) if not one.for_class_token]
+    chosen = _attentions(model)
     if stages is None:
-        chosen = [(name, one) for name, one in chosen if not isinstance(one, SoftmaxAttention)] or chosen
+        chosen = {name: one for name, one in chosen.items() if not isinstance(one, SoftmaxAttention)} or chosen
     else:
-        chosen = [(name, one) for name, one in chosen if stage_of(name) in stages]
+        chosen = {name: one for name, one in chosen.items() if stage_of(name) in stages}
     with ExitStack() as stack:
-        for _, one in chosen:
+        for one in chosen.values():
             handle = one.attended.register_forward_hook(lambda module, args, out: torch.zeros_like(out), prepend=True)
             stack.callback(handle.remove)
         yield len(chosen)
@@ -96,8 +94,8 @@ def stage_of(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _attentions(model: nn.Module) -> Iterator[tuple[str, Attention]]:
-    return ((name, module) for name, module in model.named_modules() if isinstance(module, Attention))
+def _attentions(model: nn.Module) -> dict[str, Attention]:  # but of a class token: it says nothing of the map
+    return {name: one for name, one in model.named_modules() if isinstance(one, Attention) and not one.for_class_token}
 
 
 def _soft_hooks(attention: SOFTAttention, one: Contribution) -> list:
