@@ -9,8 +9,6 @@ from mmsoft.utils import check_choice
 
 from .numerics import HALF, at_least_float32, autocast_enabled, is_exporting
 
-ORDERS = ('auto', 'tokens', 'channels')
-
 
 def l1_attention(
     q: Tensor,
@@ -43,7 +41,7 @@ def l1_attention(
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``, or float32 under autocast. Computed in float32 at least.
     """
-    check_choice('order', order, ORDERS)
+    check_choice('order', order, ('auto', 'tokens', 'channels'))
     return _attend(_wide(q), k, v, mask, p, eps, order, False)
 
 
