@@ -119,10 +119,7 @@ class FourierPositionEncoding(BaseModule):
 
 
 class LocalPatchInteraction(BaseModule):
-    """Depthwise 3×3 convolution, activation, norm, depthwise 3×3 convolution (XCiT, 2106.09681, Sec. 3).
-
-    ``act_cfg`` and ``norm_cfg`` are by default the exact GELU and BatchNorm.
-    """
+    """Depthwise 3×3 convolution, activation, norm, depthwise 3×3 convolution (XCiT, 2106.09681, Sec. 3)."""
 
     def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU'), norm_cfg: dict = dict(type='BN')) -> None:
         super().__init__()
@@ -196,13 +193,8 @@ class ClassAttentionBlock(BaseModule):
     The published block also changes the other tokens, and trained weights rely on it: the attention's branch gives
     them their own norm, γ1·LN1(x), and the FFN's branch gives them themselves once more.
 
-    Args:
-        attn (nn.Module): Called with tokens (B, 1 + n, C), the shape of the map behind the first one, and a mask or
-            None. Only the first token of what it returns counts.
-        embed_dims (int): Channels C.
-        gamma (float): Initial γ. Defaults to 1.
-        norm_tokens (bool): The second LayerNorm is over all tokens; otherwise, over the class token alone.
-        act_cfg (dict): Activation. Defaults to the exact GELU.
+    Arguments are those of :class:`XCiTBlock`, and ``norm_tokens``: the second LayerNorm is over all tokens; otherwise,
+    over the class token alone. Of what ``attn`` returns, only the first token counts.
     """
 
     def __init__(
