@@ -1,5 +1,6 @@
 """Layer-wise learning-rate decay for classifiers, detectors and segmenters alike."""
 
+from mmengine.model import BaseModel
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
@@ -23,11 +24,13 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             return
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
         names = {parameter: name for name, parameter in module.named_parameters()}
-        parts = [(name, one) for name, one in module.named_modules() if name.endswith('backbone')]
-        if not (backbones := {name: one for name, one in parts if hasattr(one, 'get_layer_depth')}):
+        parts = [part for part in module.named_modules() if hasattr(part[1], 'get_layer_depth')]
+        # Classifiers of mmpretrain have it, too.
+        backbones = {f'{name}.'.lstrip('.'): one for name, one in parts if not isinstance(one, BaseModel)}
+        if not backbones:
             raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
         for group in params:
             name = names[group['params'][0]]
-            own = [prefix for prefix in backbones if name.startswith(f'{prefix}.')] or [*backbones]
-            layer, num_layers = backbones[own[0]].get_layer_depth(name, f'{own[0]}.')
+            start = [*[*backbones][:1], *(start for start in backbones if name.startswith(start))][-1]
+            layer, num_layers = backbones[start].get_layer_depth(name, start)
             group['lr'] = group.get('lr', self.base_lr) * rate ** (num_layers - 1 - layer)
