@@ -1,11 +1,15 @@
 """Layer-wise learning-rate decay for classifiers, detectors and segmenters alike."""
 
+import re
+
 from mmengine.model import BaseModel
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
 from mmsoft.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from mmsoft.utils import OptionError
+
+WRAPPERS = re.compile(r'_(fsdp_wrapped_module|checkpoint_wrapped_module|orig_mod)\.')  # names that wrapping adds
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -23,10 +27,11 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if prefix:
             return
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
-        names = {parameter: name for name, parameter in module.named_parameters()}
-        parts = [part for part in module.named_modules() if hasattr(part[1], 'get_layer_depth')]
-        # Classifiers of mmpretrain have it, too.
-        backbones = {f'{name}.'.lstrip('.'): one for name, one in parts if not isinstance(one, BaseModel)}
+        names = {parameter: WRAPPERS.sub('', name) for name, parameter in module.named_parameters()}
+        backbones = {}
+        for name, part in module.named_modules():
+            if hasattr(type(part), 'get_layer_depth') and not isinstance(part, BaseModel):  # a classifier has it
+                backbones[WRAPPERS.sub('', f'{name}.').lstrip('.')] = part
         if not backbones:
             raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
         for group in params:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from mmsoft import SOFT
 from mmsoft.utils import OptionError
@@ -74,6 +75,18 @@ def test_the_same_layers_as_mmpretrain():
     ).optimizer
     theirs = {group['param_name']: (group['lr'], group['weight_decay']) for group in theirs.param_groups}
     assert theirs == settings(model)
+
+
+def test_wrapped_parts():
+    """As FSDP wraps them, which needs several processes."""
+    model = torch.nn.Module()
+    model.backbone, model.head = SOFT(NANO), torch.nn.Linear(2, 2)
+    want = [*settings(model).values()]
+    model.backbone.stages[1] = checkpoint_wrapper(model.backbone.stages[1])
+    assert [*settings(model).values()] == want
+    model.backbone = torch.compile(model.backbone)
+    assert [*settings(model).values()] == want
+    assert [*settings(torch.compile(model)).values()] == want
 
 
 def test_backbones_inside_of_other_models():
