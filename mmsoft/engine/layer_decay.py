@@ -16,9 +16,8 @@ WRAPPERS = re.compile(r'_(fsdp_wrapped_module|checkpoint_wrapped_module|orig_mod
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """mmengine's constructor, with learning rates that decay from the heads down to the stem.
 
-    mmpretrain's constructor works for its classifiers alone, and those of mmdet and mmseg know a few backbones by name;
-    this one asks backbones, wherever they are in the model, for ``get_layer_depth``. ``paramwise_cfg`` has
-    ``layer_decay_rate`` (float), too: the factor from one layer to the one before, on top of other rates; 1 by default.
+    Those of mmpretrain, mmdet and mmseg know some models; this one asks any backbone in one for ``get_layer_depth``.
+    ``paramwise_cfg`` has ``layer_decay_rate`` (float), too: the factor from a layer to the one before; 1 by default.
     """
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:

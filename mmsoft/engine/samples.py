@@ -58,6 +58,9 @@ class NamedSamples(Dataset):
     def __len__(self) -> int:
         return len(self._samples)
 
+    def __iter__(self) -> Iterator:
+        return iter(self._samples)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):  # pickle asks before there is a data set
             raise AttributeError(name)

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
 
 from mmsoft.engine.samples import BrokenSample, NamedSamples, NumberedBatches, set_random_states
 
@@ -54,6 +54,10 @@ def test_evaluation():
     with pytest.raises(BrokenSample, match=r'^4\.jpg cannot be loaded'):
         for batch, expected in zip(loader, [range(4), ()]):
             assert batch.floor().tolist() == list(expected)
+
+
+def test_a_loop_ends():
+    assert [one.item() for (one,) in NamedSamples(TensorDataset(torch.arange(3)))] == [0, 1, 2]
 
 
 def test_the_data_set_inside_is_reached():
