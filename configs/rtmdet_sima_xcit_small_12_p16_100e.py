@@ -1,6 +1,6 @@
 """RTMDet with SimA-XCiT-S12/16 on COCO, 640x640, 100 epochs, by RTMDet's recipe for transformers.
 
-The paper does not train it. It needs mmdet 3.3.0.
+The paper does not train it. It needs mmdet 3.3.0 or newer.
 
     tools/dist_train.sh configs/rtmdet_sima_xcit_small_12_p16_100e.py 4
 """

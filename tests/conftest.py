@@ -96,10 +96,10 @@ def small_shapes(once):
 
 @pytest.fixture(scope='module')
 def tiny_model(tmp_path_factory):
-    """``tiny_model(name)``: files of a config's tiny version and of random weights for it, written once."""
+    """``tiny_model(name, **options)``: files of a config's tiny version and of random weights for it, written once."""
     from tiny_models import write_tiny
 
-    return functools.cache(lambda name: write_tiny(name, tmp_path_factory.mktemp(name)))
+    return functools.cache(lambda name, **options: write_tiny(name, tmp_path_factory.mktemp(name), **options))
 
 
 @pytest.fixture(scope='module')

@@ -94,7 +94,7 @@ def stage_of(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _attentions(model: nn.Module) -> dict[str, Attention]:  # but of a class token: it says nothing of the map
+def _attentions(model: nn.Module) -> dict[str, Attention]:  # a class token's says nothing of the map
     return {name: one for name, one in model.named_modules() if isinstance(one, Attention) and not one.for_class_token}
 
 

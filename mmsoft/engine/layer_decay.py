@@ -2,10 +2,10 @@
 
 import re
 
-from mmengine.model import BaseModel
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
+from mmsoft.backbones.base import BaseBackbone
 from mmsoft.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from mmsoft.utils import OptionError
 
@@ -28,13 +28,14 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
         names = {parameter: WRAPPERS.sub('', name) for name, parameter in module.named_parameters()}
         backbones = {}
-        for name, part in module.named_modules():
-            if hasattr(type(part), 'get_layer_depth') and not isinstance(part, BaseModel):  # a classifier has it
-                backbones[WRAPPERS.sub('', f'{name}.').lstrip('.')] = part
+        for name, one in module.named_modules():
+            start = WRAPPERS.sub('', f'{name}.').lstrip('.')
+            if hasattr(one, 'get_layer_depth') and (start.endswith('backbone.') or isinstance(one, BaseBackbone)):
+                backbones[start] = one
         if not backbones:
             raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
         for group in params:
             name = names[group['params'][0]]
-            start = [*[*backbones][:1], *(start for start in backbones if name.startswith(start))][-1]
+            start = ([start for start in backbones if name.startswith(start)] or [*backbones])[0]
             layer, num_layers = backbones[start].get_layer_depth(name, start)
             group['lr'] = group.get('lr', self.base_lr) * rate ** (num_layers - 1 - layer)

@@ -193,8 +193,9 @@ class ClassAttentionBlock(BaseModule):
     The published block also changes the other tokens, and trained weights rely on it: the attention's branch gives
     them their own norm, γ1·LN1(x), and the FFN's branch gives them themselves once more.
 
-    Arguments are those of :class:`XCiTBlock`, and ``norm_tokens``: the second LayerNorm is over all tokens; otherwise,
-    over the class token alone. Of what ``attn`` returns, only the first token counts.
+    ``attn``, ``embed_dims``, ``gamma`` and ``act_cfg`` are as in :class:`XCiTBlock`, but of what ``attn`` returns only
+    the first token counts. With ``norm_tokens`` the second LayerNorm is over all tokens, otherwise over the class token
+    alone.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ def narrow(model):
                 part[key] = [32] * len(value) if isinstance(value, (list, tuple)) else width
 
 
-def write_tiny(name, folder):
-    """Writes a tiny version of a config, which finds a few objects, and random weights for it; returns both files."""
+def write_tiny(name, folder, max_per_img=8):
+    """Writes a tiny version of a config, and random weights for it with which it finds objects; returns both files."""
     torch.manual_seed(0)
     cfg = retarget(Config.fromfile(ROOT / 'configs' / f'{name}.py'))
     narrow(cfg.model)
@@ -31,7 +31,7 @@ def write_tiny(name, folder):
     test = cfg.model.get('test_cfg') or {}
     if test.get('rpn'):
         test.rpn.update(nms_pre=50, max_per_img=40)
-    (test.get('rcnn') or test).update(score_thr=1e-3, max_per_img=8)
+    (test.get('rcnn') or test).update(score_thr=1e-3, max_per_img=max_per_img)
     cfg.dump(folder / 'config.py')
     init_default_scope(cfg.default_scope)
     model = cfg.model

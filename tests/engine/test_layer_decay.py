@@ -87,6 +87,32 @@ def test_wrapped_parts():
     model.backbone = torch.compile(model.backbone)
     assert [*settings(model).values()] == want
     assert [*settings(torch.compile(model)).values()] == want
+    init_default_scope('mmpretrain')
+    classifier = dict(type='ImageClassifier', backbone=dict(type='mmsoft.SOFT', arch=NANO))
+    other = torch.nn.Module()
+    other.model, other.head = torch.compile(MODELS.build(classifier)), model.head  # which has get_layer_depth, too
+    assert [*settings(other).values()] == want
+
+
+class Deeper(torch.nn.Module):
+    """A backbone around another, which counts one layer more."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.last = SOFT(NANO), torch.nn.Linear(2, 2)
+
+    def get_layer_depth(self, name, prefix):
+        layer, count = self.net.get_layer_depth(name, f'{prefix}net.')
+        return layer, count + 1
+
+
+def test_a_backbone_inside_of_a_backbone():
+    model = torch.nn.Module()
+    model.backbone = SOFT(NANO)
+    alone = settings(model)
+    model.backbone = Deeper()
+    for name, (lr, decay) in alone.items():
+        assert settings(model)[name.replace('backbone', 'backbone.net')] == (pytest.approx(RATE * lr), decay)
 
 
 def test_backbones_inside_of_other_models():

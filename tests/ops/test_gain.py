@@ -75,7 +75,7 @@ def test_every_setting_gives_the_same_attention(norm, setting):
     inputs = problem(n=1600)
     with settings(setting) as device:
         got = matched_attention(*(t.float().to(device) for t in inputs), norm)
-    assert relative_error(got, matched_attention(*inputs, norm)) < 1e-4  # with factors of TF32 it is twice that or more
+    assert relative_error(got, matched_attention(*inputs, norm)) < 5e-5  # with TF32 in exact_product 6.6e-5 or more
 
 
 @both
@@ -84,7 +84,7 @@ def test_a_graph_compiled_for_a_gpu_gives_the_same_attention(norm):
     inputs = problem(n=1600)
     compiled = torch.compile(matched_attention, fullgraph=True)
     got = compiled(*(t.float().cuda() for t in inputs), norm)
-    assert relative_error(got, matched_attention(*inputs, norm)) < 1e-4
+    assert relative_error(got, matched_attention(*inputs, norm)) < 5e-5
 
 
 @both

@@ -144,7 +144,7 @@ norm = dict(type='GN', num_groups=8)
 model['backbone'].update(drop_path_rate=0., norm_eval=True)
 model['decode_head'].update(norm_cfg=norm, dropout_ratio=0.)
 train_dataloader['sampler'] = dict(type='InfiniteSampler', shuffle=True)
-train_cfg['max_iters'] = 4
+train_cfg['max_iters'] = 4  # as many as the other tasks, as rounding errors grow
 """,
     classifier="""
 model['backbone'].update(drop_path_rate=0., norm_eval=True)

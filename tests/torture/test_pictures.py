@@ -20,7 +20,7 @@ def test_odd_pictures(trial, tiny_model, tmp_path, capfd):
     name = NAMES[trial.round % 3]
     good, bad = fill(tmp_path / 'in', trial.random)
     broken = predict(
-        *tiny_model(name),
+        *tiny_model(name, max_per_img=100),
         str(tmp_path / 'in'),
         str(tmp_path / 'out'),
         'cpu',
