@@ -16,7 +16,7 @@ WRAPPERS = re.compile(r'_(fsdp_wrapped_module|checkpoint_wrapped_module|orig_mod
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """mmengine's constructor, with learning rates that decay from the heads down to the stem.
 
-    Those of mmpretrain, mmdet and mmseg know some models; this one asks any backbone in one for ``get_layer_depth``.
+    It asks modules called ``backbone``, and ours by any name, for ``get_layer_depth``: it works in any kind of model.
     ``paramwise_cfg`` has ``layer_decay_rate`` (float), too: the factor from a layer to the one before; 1 by default.
     """
 
