@@ -28,7 +28,7 @@ StateDict = dict[str, Tensor]
 # The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which
 # SimA used, keeps one in `model_ema` but evaluates `model`. mmengine swaps the average into `state_dict` itself.
 ENTRIES = ('state_dict_ema', 'state_dict', 'model', 'model_ema')
-WRAPPERS = r'^((module|_orig_mod)\.)+|(?<=\.)_orig_mod\.'  # of distributed and of compiled models, or parts
+WRAPPERS = r'^((module|_orig_mod|_\w+_wrapped_module)\.)+|(?<=\.)_(orig_mod|\w+_wrapped_module)\.'  # in names of parts
 
 _reading = Lock()  # torch's list of safe classes is one for all threads
 

@@ -6,10 +6,9 @@ from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
 from mmsoft.backbones.base import BaseBackbone
+from mmsoft.checkpoint.io import WRAPPERS
 from mmsoft.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from mmsoft.utils import OptionError
-
-WRAPPERS = re.compile(r'_(fsdp_wrapped_module|checkpoint_wrapped_module|orig_mod)\.')  # names that wrapping adds
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -26,10 +25,10 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if prefix:
             return
         rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
-        names = {parameter: WRAPPERS.sub('', name) for name, parameter in module.named_parameters()}
+        names = {parameter: re.sub(WRAPPERS, '', name) for name, parameter in module.named_parameters()}
         backbones = {}
         for name, one in module.named_modules():
-            start = WRAPPERS.sub('', f'{name}.').lstrip('.')
+            start = re.sub(WRAPPERS, '', f'{name}.').lstrip('.')
             if hasattr(one, 'get_layer_depth') and (start.endswith('backbone.') or isinstance(one, BaseBackbone)):
                 backbones[start] = one
         if not backbones:

@@ -169,6 +169,7 @@ CHOICES = {
     'bare': ({'a': 1}, '', 1),
     'distributed': (dict(model={'module.a': 1}), 'model', 1),
     'compiled': (dict(model={'_orig_mod.module.a': 1}), 'model', 1),
+    'sharded': (dict(model={'_fsdp_wrapped_module._checkpoint_wrapped_module.a': 1}), 'model', 1),
     'mmengine': (dict(state_dict={'a': 1}, ema_state_dict={'module.a': 2}, meta={}), 'state_dict', 1),
 }
 
