@@ -19,7 +19,7 @@ NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead')  # but not of
 
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
-    """Raises UsageError if an evaluator has another file than its data set, one without fields, or too few classes."""
+    """Raises UsageError if an evaluator's file is not its data set's or lacks fields, or topk exceeds the classes."""
     model = cfg.get('model') or {}
     count = model['head'].get('num_classes') if isinstance(model.get('head'), dict) else None
     for name in loops:

@@ -136,8 +136,7 @@ def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], 
 
 def check(contents: bytes, graph: nn.Module, example: tuple[Tensor, ...], varied: bool) -> None:
     """Raises UsageError if a file gives other results than its graph for other images, of other sizes if ``varied``."""
-    batch, channels, height, width = example[0].shape
-    run = reader(contents)
+    (batch, channels, height, width), run = example[0].shape, reader(contents)
     for rows, columns in [(33, 66), (33 + 2 * height, 33 + 2 * width)] if varied else [(height, width)]:
         images = torch.rand(batch, channels, rows, columns, generator=torch.Generator().manual_seed(0))
         want = graph(images, *example[1:])

@@ -140,7 +140,7 @@ def build(cfg: Config, *loops: str) -> Runner:
     if 'train' in loops:
         check_objects(runner.train_loop.dataloader.dataset)
         check_mixing(model)
-        if runner.val_loop and hasattr(runner.val_loop.dataloader.dataset, '__len__'):
+        if runner.val_loop:
             runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights

@@ -195,10 +195,11 @@ def _download(url: str) -> Path:
             return Path(hf_hub_download(*parts.groups()))
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]
         path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f'{path}.lock'):
-            if not path.exists():
-                torch.hub.download_url_to_file(url, str(path))  # which renames it once it is whole
+        if not path.exists():  # else its folder may be read-only
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f'{path}.lock'):
+                if not path.exists():
+                    torch.hub.download_url_to_file(url, str(path))  # which renames it once it is whole
         return path
     except ImportError as error:
         raise CheckpointError(f'{url} needs huggingface_hub, which is not installed: install it.') from error

@@ -91,10 +91,10 @@ def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
 
     Of published SOFT files and of ``.safetensors`` files, the evaluated weights are returned as ``state_dict``.
     """
-    checkpoint = read_checkpoint(filename, map_location)
-    chosen = next((checkpoint[key] for key in ENTRIES if isinstance(checkpoint.get(key), dict)), checkpoint)
+    checkpoint = read_checkpoint(filename, map_location or 'cpu')  # torch would take the device in the file
+    chosen = next((one for one in map(checkpoint.get, ENTRIES) if isinstance(one, dict) and one), checkpoint)
     names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen}
-    if str(filename).endswith('.safetensors') or names >= set(SOFT.signature):
+    if str(filename).lower().endswith('.safetensors') or names >= set(SOFT.signature):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):

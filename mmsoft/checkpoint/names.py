@@ -42,7 +42,7 @@ class Family:
         parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in state_dict.items():
             ours, part = self.rename(name) if name.startswith(BACKBONE) else name, ''
-            if separate := re.fullmatch(r'(.*\.attn\.)(q|k|kv|v)(\.\w+)', ours):
+            if separate := re.fullmatch(r'(backbone\..*\.attn\.)(q|k|kv|v)(\.\w+)', ours):
                 ours, part = f'{separate[1]}qkv{separate[3]}', separate[2]
             parts[re.sub(r'^head\.(weight|bias)$', r'head.fc.\1', ours)][part] = tensor
         return {name: _join(name, found) for name, found in parts.items()}

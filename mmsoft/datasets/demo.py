@@ -42,7 +42,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         keeps = scope == 'mmpretrain'  # its pipeline: many are made for one size
         dataset['pipeline'] = next(datasets(cfg, name))['pipeline'] if keeps else _pipeline(scope, split, masks)
         cfg[name].dataset, batch_size = dataset, min(cfg[name].batch_size, BATCH_SIZE[scope])
-        cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False)
+        cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False, prefetch_factor=None)
     override(cfg, test_pipeline=cfg.test_dataloader.dataset.pipeline)  # which mmseg's inference_model reads
     cfg.val_evaluator = cfg.test_evaluator = dict(
         mmdet=dict(type='CocoMetric', ann_file=f'{root}/{INSTANCES["val"]}', metric=['bbox', 'segm'][: 1 + masks]),

@@ -38,8 +38,7 @@ class WholeFiles(LocalBackend):
         with atomic_write(filepath) as file:
             file.write(obj)
         while self.outdated:
-            path = Path(self.outdated.pop())
-            if path != Path(filepath):
+            if (path := Path(self.outdated.pop())) != Path(filepath):
                 path.unlink(missing_ok=True)
 
     def remove(self, filepath: Union[str, Path]) -> None:
@@ -56,7 +55,9 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     record = Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '')
     prefix = last.stem.rstrip('0123456789') if last.name else None  # such as 'epoch_'
-    for folder in (Path(work_dir), *([last.parent] if last.parent != Path('.') else [])):
+    folders = [Path(work_dir), *([last.parent] if last.parent != Path('.') else [])]
+    is_out_dir = last.parent.name == Path(work_dir).absolute().name and not Path(work_dir, last.name).is_file()
+    for folder in reversed(folders) if is_out_dir else folders:
         since = (folder / last.name).stat().st_mtime if (folder / last.name).is_file() else 0
         paths = [path for path in folder.glob('*.pth') if path.exists() and path.stat().st_mtime >= since]
         named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in paths]

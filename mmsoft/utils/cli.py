@@ -24,7 +24,7 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     warnings.filterwarnings('ignore', module=r'mmengine\.visualization')
     try:
         code = run()
-    except (KeyboardInterrupt, SyntaxError) as error:  # mmengine makes this of that while it writes a config
+    except (KeyboardInterrupt, SyntaxError) as error:  # which Ctrl-C becomes while mmengine writes a config
         if KeyboardInterrupt not in (type(error), type(error.__context__)):
             raise
         print(f'\n{when_interrupted}', file=sys.stderr)

@@ -57,7 +57,7 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
             place = 'put it there, or a link to it, or change data_root and ann_file of data sets and evaluators'
-            raise UsageError(f'{error.filename} is missing: {place}; or try synthetic data by --demo-data.') from error
+            raise UsageError(f'{error.filename} is missing: {place}; or try tools/train.py --demo-data.') from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
         if isinstance(error, KeyError) and str(error).strip("'") in COCO:

@@ -47,7 +47,7 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     begun = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
     partial = begun.with_name(f'{begun.name}.partial')
     try:
-        with whole_or_none(partial), begun.open('xb') as file:
+        with whole_or_none(begun), whole_or_none(partial), begun.open('xb') as file:
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             begun.rename(partial)  # locked before others see it

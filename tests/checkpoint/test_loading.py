@@ -316,6 +316,9 @@ def test_other_files_are_read_as_they_are(tmp_path):
     assert set(other) == set(content)
     published = write_timm_file(tmp_path / 'y.pth', weights_of(SOFT(FOUR_STAGES)))
     assert set(CheckpointLoader.load_checkpoint(published)) == {'state_dict'}
+    safe = tmp_path / 'x.SAFETENSORS'
+    safetensors.torch.save_file({'x.weight': torch.ones(1)}, safe)
+    assert set(CheckpointLoader.load_checkpoint(str(safe))) == {'state_dict'}
     with pytest.raises(CheckpointError, match='z.pth is not a file'):
         CheckpointLoader.load_checkpoint(str(tmp_path / 'z.pth'))
     cut = tmp_path / 'cut.pth'
@@ -474,6 +477,17 @@ def test_processes_download_an_address_once(tmp_path, monkeypatch):
     assert len(calls) == 1 and all(set(checkpoint) == set(content) for checkpoint in found)
 
 
+def test_a_download_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    def lock(path):
+        raise PermissionError(13, 'Permission denied', path)
+
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', lambda url, path: saved(path, {'a': torch.ones(1)}))
+    read_checkpoint('https://host.invalid/soft.pth')
+    monkeypatch.setattr('mmsoft.checkpoint.io.FileLock', lock)
+    assert set(read_checkpoint('https://host.invalid/soft.pth')) == {'a'}
+
+
 class TestHub:
     """``hf://owner/name/file``, with a stand-in for huggingface_hub's download."""
 
@@ -551,6 +565,22 @@ def test_the_loader_of_mmengine_keeps_its_device(tmp_path):
     seen = []
     CheckpointLoader.load_checkpoint(path, map_location=lambda storage, place: seen.append(place) or storage)
     assert seen == ['cpu']
+
+
+@pytest.mark.usefixtures('safe_loading')
+def test_the_loader_of_mmengine_needs_no_device_of_the_file(tmp_path, monkeypatch):
+    seen, load = [], torch.load
+    monkeypatch.setattr(
+        torch, 'load', lambda *args, **options: seen.append(options['map_location']) or load(*args, **options)
+    )
+    CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', {'a': torch.ones(1)}))
+    assert seen == ['cpu']
+
+
+@pytest.mark.usefixtures('safe_loading')
+def test_an_empty_average_is_none(tmp_path):
+    path = saved(tmp_path / 'x.pth', dict(state_dict_ema={}, state_dict=published_state_dict('soft_tiny'), epoch=3))
+    assert set(CheckpointLoader.load_checkpoint(path)) == {'state_dict'}
 
 
 def test_safe_loading_can_be_turned_off():

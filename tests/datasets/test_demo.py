@@ -157,6 +157,13 @@ def test_a_classifier_whose_data_are_repeated(load, root):
     assert [step.type for step in cfg.train_dataloader.dataset.pipeline][-1] == 'PackInputs'
 
 
+def test_data_that_were_loaded_ahead(load, root):
+    text = 'train_dataloader = dict(num_workers=2, prefetch_factor=4)'
+    cfg = retarget(load('mmdet::pascal_voc/faster-rcnn_r50_fpn_1x_voc0712.py', text), root=root)
+    init_default_scope('mmdet')
+    assert len(Runner.build_dataloader(cfg.train_dataloader)) > 0
+
+
 @pytest.mark.parametrize(
     'name, says',
     [

@@ -234,3 +234,14 @@ def test_a_date_is_no_prefix(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_11.pth'))
     assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_12.pth')
+
+
+@pytest.mark.parametrize('name, newest', [('run', 'out/run/epoch_3.pth'), ('fork', 'fork/epoch_12.pth')])
+def test_an_out_dir_comes_before_an_earlier_training(tmp_path, monkeypatch, name, newest):
+    """CheckpointHook names its folder like the work directory; a copy of a work directory has another name."""
+    monkeypatch.chdir(tmp_path)
+    for path in (f'{name}/epoch_12.pth', 'out/run/epoch_3.pth'):
+        Path(path).parent.mkdir(parents=True)
+        save(Path(path))
+    Path(name, 'last_checkpoint').write_text('out/run/epoch_3.pth')
+    assert latest_checkpoint(name) == newest

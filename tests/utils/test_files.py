@@ -1,7 +1,9 @@
 """Files are whole or not there."""
 
+import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,16 @@ def test_the_old_one_stays_until_the_new_one_is_whole(tmp_path):
     with pytest.raises(KeyboardInterrupt), atomic_write(path) as file:
         raise KeyboardInterrupt
     assert path.read_bytes() == b'new' and os.listdir(tmp_path) == ['file']
+
+
+def test_a_full_disk_before_the_first_byte_leaves_nothing(tmp_path, monkeypatch):
+    def rename(path, target):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(Path, 'rename', rename)
+    with pytest.raises(OSError, match='No space'), atomic_write(tmp_path / 'file'):
+        pass
+    assert not os.listdir(tmp_path)
 
 
 def test_permissions_are_those_of_other_files(tmp_path):
