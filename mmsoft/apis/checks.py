@@ -15,7 +15,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.config import datasets, dicts, type_name
 
 HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
-NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead')  # but not of these: borders, words
+NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead', 'LinearReIDHead', 'VPDDepthHead')  # but not these
 
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
@@ -31,7 +31,7 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
             kind = type_name(metric)
             if count and kind == 'Accuracy' and np.max(metric.get('topk') or 1) > count:
                 raise UsageError(f'{name}_evaluator.topk is {metric["topk"]}, and there are {count} classes; set (1,).')
-            if not metric.get('ann_file'):
+            if not metric.get('ann_file') or kind == 'COCOCaption':  # whose captions are in another file
                 continue
             file = Path(metric['ann_file'])
             is_of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in kinds  # which are in another file
@@ -104,9 +104,10 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     if sorted(classes) == list(getattr(dataset, 'folder_to_idx', ())) != list(classes):
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
     named = ', '.join([*classes[:9], '…'] if len(classes) > 9 else classes)
-    if getattr(dataset, 'cat_ids', None) is not None:
+    if (ids := getattr(dataset, 'cat_ids', None)) is not None:
         _check_categories(dataset, list(classes), named)
-    wanted = len(metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
+    in_videos = ids if hasattr(dataset, 'get_len_per_video') else ()  # MOT's files have one class of thirteen
+    wanted = len(in_videos or metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
     for name, module in model.named_modules() if classes else ():
         is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES
         count = getattr(module, 'num_classes', None)
@@ -117,13 +118,12 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
 def _check_categories(dataset: Dataset, classes: list[str], named: str) -> None:
     """Raises UsageError if a COCO file lacks some of the classes, or has them in another order."""
     file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
-    is_complete = len(ids) == len(classes)
+    is_complete = len(ids) == len(classes) or (ids and hasattr(dataset, 'get_len_per_video'))
     is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
     if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own takes long to read
         return
     names = {one['id']: one['name'] for one in json.loads(file.read_text())['categories']}
     found = [names[number] for number in ids]  # in the order of their labels
     if not is_complete or (found != classes and set(found) == set(classes)):
-        known = found if is_complete else names.values()
-        ours = f'metainfo.classes has {named}: set it to names in the file, in this order'
-        raise UsageError(f'{file} has the categories {", ".join(known)}, and {ours}.')
+        own = f'metainfo.classes has {named}: set it to names in the file, in this order'
+        raise UsageError(f'{file} has the categories {", ".join(found if is_complete else names.values())}, and {own}.')

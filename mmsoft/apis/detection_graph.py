@@ -100,8 +100,7 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
 
 def refine(roi: models.StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
     """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
-    boxes, objectness, _ = proposals
-    sum_of_logits = 0
+    (boxes, objectness, _), sum_of_logits = proposals, 0
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head)))
     for i, (extractor, head) in enumerate(stages):
         logits, offsets = head(pool(extractor, maps, boxes))

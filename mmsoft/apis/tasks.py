@@ -155,5 +155,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
             if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations', 'LoadDepthAnnotation'):
                 step['type'] = name
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
+        if type(task.inferencer.model).__name__ == 'DepthEstimator':
+            raise UsageError(f'The tools do not draw and export depth: use {task.library}, which returns it.')
         check_model(task.inferencer.model, checkpoint)
     return task

@@ -135,14 +135,13 @@ def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
 
 def without_prefix(state_dict: StateDict) -> StateDict:
     """The same tensors, ``backbone.`` removed from the front of their names."""
-    return {name[len(BACKBONE) :] if name.startswith(BACKBONE) else name: t for name, t in state_dict.items()}
+    return {name.removeprefix(BACKBONE): tensor for name, tensor in state_dict.items()}
 
 
 def _join(name: str, parts: dict[str, Tensor]) -> Tensor:
     if '' in parts:
         return parts['']
-    kinds = sorted(parts, key=lambda kind: 'qkv'.index(kind[0]))
-    tensors = [parts[kind] for kind in kinds]
+    kinds, tensors = zip(*sorted(parts.items(), key=lambda item: 'qkv'.index(item[0][0])))
     if ''.join(kinds) != 'qkv' or not all(t.dim() and t.shape[1:] == tensors[0].shape[1:] for t in tensors):
         wrong = 'are not all in the checkpoint or do not fit each other; it is damaged, get it again'
         raise CheckpointError(f'the tensors that make {name} {wrong}.')

@@ -9,6 +9,7 @@ import pytest
 import torch
 import toy
 from mmdet.datasets import CocoDataset, Objects365V1Dataset
+from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS
@@ -192,6 +193,35 @@ def test_classes_are_in_the_order_of_their_folders():
         check_classes(dataset, NO_HEADS, False)
     dataset.metainfo = dict(classes=('star', 'heart'))
     assert "data/train has folders in the order ['heart', 'star']" in sentence(check_classes, dataset, NO_HEADS, False)
+
+
+def test_videos_may_have_some_of_the_classes(coco):
+    """mmdet's MOTChallengeDataset knows thirteen, its files and heads have one."""
+    options = {key: value for key, value in coco.items() if key not in ('type', 'filter_cfg', 'pipeline')}
+    parts = torch.nn.ModuleDict(dict(bbox_head=torch.nn.Identity(), reid=torch.nn.ModuleDict()))
+    parts.bbox_head.num_classes = 2
+    with MODELS.switch_scope_and_registry('mmdet'):
+        identities = dict(type='LinearReIDHead', num_fcs=1, in_channels=4, fc_channels=4, out_channels=4)
+        parts.reid['head'] = MODELS.build(
+            dict(identities, num_classes=380, loss_cls=dict(type='mmpretrain.CrossEntropyLoss'))
+        )
+    for classes, says in {
+        ('star', 'tree', 'heart'): None,
+        ('heart', 'star'): 'has the categories star, heart, and',
+        ('tree',): 'has the categories star, heart, and',
+        ('star', 'tree'): 'model.bbox_head has num_classes=2; set 1',
+    }.items():
+        dataset = BaseVideoDataset(**options, metainfo=dict(classes=classes))
+        if says:
+            assert says in sentence(check_classes, dataset, parts, True)
+        else:
+            check_classes(dataset, parts, True)
+
+
+def test_captions_are_in_another_file():
+    loader = dict(dataset=dict(type='COCOCaption', ann_file='captions.json'))
+    metric = dict(type='COCOCaption', ann_file='captions_gt.json')
+    check_evaluators(Config(dict(val_dataloader=loader, val_evaluator=metric)), 'val')
 
 
 def test_a_word_for_a_tuple(coco):

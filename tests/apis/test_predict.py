@@ -278,6 +278,18 @@ def test_segmentation_of_one_channel(tiny_model, pictures, tmp_path):
     assert {*np.concatenate([labels.ravel() for labels in maps])} == {0, 1}
 
 
+def test_depth_is_no_label(tiny_model, pictures, tmp_path):
+    config, weights = tiny_model('upernet_soft_small_160k')
+    head = dict(_delete_=True, type='VPDDepthHead', in_channels=load_config(config).model.decode_head.in_channels)
+    head.update(embed_dim=8, feature_dim=64, max_depth=10)
+    depth = tmp_path / 'depth.py'
+    depth.write_text(
+        f"_base_ = '{config}'\nmodel = dict(type='DepthEstimator', auxiliary_head=None, decode_head={head})"
+    )
+    with pytest.raises(UsageError, match='do not draw and export depth: use mmseg.apis.MMSegInferencer'):
+        predict(str(depth), weights, str(pictures), str(tmp_path / 'out'), 'cpu')
+
+
 def test_images_that_are_loaded_otherwise(tiny_model, pictures, tmp_path):
     config, weights = tiny_model('upernet_soft_small_160k')
     options = {'test_dataloader.dataset.pipeline.0.color_type': 'grayscale'}
