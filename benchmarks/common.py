@@ -33,7 +33,10 @@ def code_version() -> tuple[str, str]:
 def commit() -> str:
     """The commit that is checked out, ``+`` behind it if files are changed, or ``'unknown'``."""
     command = ['git', 'describe', '--always', '--abbrev=10', '--dirty=+', '--exclude=*']
-    git = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        git = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return 'unknown'
     return git.stdout.strip() or 'unknown'
 
 

@@ -135,6 +135,8 @@ def read(image: str, hw: tuple[int, int]) -> Tensor:
     if image == NOISE:
         return torch.randn(1, 3, *hw, generator=torch.Generator().manual_seed(0))
     pixels = cv2.imread(cbook.get_sample_data('grace_hopper.jpg', asfileobj=False) if image == PHOTOGRAPH else image)
+    if pixels is None:
+        raise UsageError(f'{image} is no image that can be read; the others are {NOISE} and {PHOTOGRAPH}.')
     scale = max(hw[0] / pixels.shape[0], hw[1] / pixels.shape[1])
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     pixels = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=method)

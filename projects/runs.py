@@ -75,16 +75,24 @@ def command(
         scores = {name: [each[name] for each in by_seed] for name in chosen}
         text = table(scores)
         if args.publish:
-            publish(folder, scores, text)
+            publish(folder, names, scores, table)
         print(text)
 
     return command_line(main, 'Interrupted; the same command continues.')
 
 
-def publish(folder: Path, scores: dict[str, list], text: str) -> None:
-    """Writes results.json, and the table between ``<!-- results -->`` and ``<!-- end -->`` of README.md."""
-    write(folder / 'results.json', scores)
-    fill_page(folder / 'README.md', results=lambda _: text)
+def publish(
+    folder: Path, names: Sequence[str], scores: dict[str, list], table: Callable[[dict[str, list]], str]
+) -> None:
+    """Puts scores into results.json, and its table between ``<!-- results -->`` and ``<!-- end -->`` of README.md.
+
+    Of others of the ``names`` stays what was published before.
+    """
+    file = folder / 'results.json'
+    before = json.loads(file.read_text()) if file.exists() else {}
+    scores = {name: runs for name, runs in {**before, **scores}.items() if name in names}
+    write(file, scores)
+    fill_page(folder / 'README.md', results=lambda _: table(scores))
 
 
 def kept(file: Path, compute: Callable[[], Any]) -> Any:

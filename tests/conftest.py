@@ -56,6 +56,16 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture
+def safe_loading():
+    """Which chooses the averaged weights of a file; mmengine by itself reads the others."""
+    from mmsoft.checkpoint.safe_loading import use_safe_loading
+
+    use_safe_loading()
+    yield
+    use_safe_loading(False)
+
+
 @pytest.fixture(autouse=True)
 def seed():
     import torch

@@ -48,6 +48,11 @@ def test_every_size_has_a_name():
     assert names <= set(timm.list_models(name_matches_cfg=True))
 
 
+def test_maps_of_columns_are_those_of_detectors():
+    model = timm.create_model('sima_xcit_nano_12_p16', features_only=True)
+    assert tuple(model.feature_info.out_indices) == (3, 5, 7, 11)
+
+
 def test_all_names_can_be_imported():
     found = {}
     exec('from mmsoft.timm import *', found)
@@ -99,8 +104,6 @@ class TestAsTimmTests:
         assert expected.shape == (1, 1000) and expected.isfinite().all()
         model.set_grad_checkpointing()
         assert torch.allclose(model(x), expected, rtol=1e-4, atol=1e-5)
-        model.train()
-        small(name).train()
         assert any(getattr(module, 'with_cp', False) for module in model.modules())
 
     def test_backward(self, name):

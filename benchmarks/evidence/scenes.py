@@ -95,7 +95,7 @@ def run(cfg: Config, *hooks: Hook) -> dict[str, Any]:
     def scores() -> dict[str, float]:  # none if nothing is detected; mmseg and mmpretrain count in percent
         none = dict.fromkeys(('coco/bbox_mAP_50', 'coco/bbox_mAP'), 0.0) if cfg.default_scope == 'mmdet' else {}
         found = {SCORES[key]: value for key, value in {**none, **runner.test()}.items() if key in SCORES}
-        return {name: value if value <= 1 else value / 100 for name, value in found.items()}
+        return {name: value / (1 if cfg.default_scope == 'mmdet' else 100) for name, value in found.items()}
 
     parameters = sum(parameter.numel() for parameter in runner.model.parameters())
     found = scored(runner.model.backbone, scores)

@@ -16,12 +16,14 @@ from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
 from benchmarks.evidence import store
+from benchmarks.evidence.far import noisy
 from benchmarks.evidence.methods import METHODS
 from benchmarks.evidence.networks import NETWORKS, all_without_attention
 from benchmarks.evidence.rows import ROWS
 from benchmarks.evidence.scenes import SHAPES, Method
 from benchmarks.evidence.training import done
 from benchmarks.tests.chance import chance
+from mmsoft import SimADeiT
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils import UsageError
 
@@ -180,6 +182,18 @@ def test_what_is_done_stays_done_until_its_row_changes(tmp_path, monkeypatch, ca
     assert '0 of 1 trainings to do' in capsys.readouterr().out
     file.write_text(json.dumps(dict(result, key='another')))
     assert done(tmp_path / 'work', 'far_deit_sima', 0) is None
+
+
+def test_noise_enters_attention_and_goes():
+    model, image = SimADeiT(dict(embed_dims=32, num_heads=2, depth=1), out_indices=0).eval(), torch.randn(1, 3, 32, 32)
+    outs = {}
+    with torch.no_grad():
+        for noise in (0.0, 0.5, 2.0):
+            with noisy(model, noise):
+                outs[noise] = model(image)[0]
+        whole = model(image)[0]
+    assert torch.equal(outs[0.0], whole)
+    assert 1e-3 < (outs[0.5] - whole).norm() < (outs[2.0] - whole).norm()
 
 
 def test_chance(tmp_path):

@@ -220,6 +220,9 @@ def test_the_file_says_what_it_takes(tiny_model, tmp_path):
     assert described['pad_divisor'] == 32 and described['size'] == [64, 96]
     assert described['pipeline'][0]['type'] == 'Resize' and described['pipeline'][0]['keep_ratio'] is True
     assert described['dataset_meta']['classes'] and described['dataset_meta']['palette']
+    cfg = load_config(config)
+    cfg.model.data_preprocessor.bgr_to_rgb = False
+    assert deployment.describe(cfg, torch.nn.Identity())['channel_order'] == 'BGR'
     boxes, scores, labels = session.run(
         None, dict(images=np.zeros((1, 3, 64, 96), np.float32), image_size=np.array([60, 90]))
     )

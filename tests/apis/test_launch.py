@@ -16,6 +16,7 @@ from mmengine.registry import MODELS
 from mmengine.runner import CheckpointLoader, Runner
 from trainings import forget_runs, project
 
+from mmsoft import SOFT
 from mmsoft.apis import launch
 from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
 from mmsoft.checkpoint.safe_loading import load_from_weights_only, use_safe_loading
@@ -435,6 +436,36 @@ def test_a_closed_pipe_is_no_error_of_a_config():
 
     with pytest.raises(BrokenPipeError):
         command_line(run)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The configs of all runners that are asked for; they only look at a noise image."""
+    torch.manual_seed(0)
+    model = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0).eval()
+    configs, image = [], torch.rand(1, 3, 64, 64)
+    runner = SimpleNamespace(model=model, train=lambda: None, test=lambda: {'max': model(image)[0].max().item()})
+    monkeypatch.setattr(launch, 'build', lambda cfg, *loops: configs.append(cfg) or runner)
+    return configs
+
+
+def test_options_of_training_and_testing_change_the_config(asked):
+    detector = str(ROOT / 'configs/retinanet_soft_nano_shapes.py')
+    launch.train(detector, auto_scale_lr=True, cfg_options={'auto_scale_lr.base_batch_size': 16})
+    launch.test(detector, 'x.pth', show=True, wait_time=0.5)
+    launch.test(detector, 'x.pth', tta=True, cfg_options=dict(tta_model=dict(type='Views'), tta_pipeline=[1]))
+    scaled, shown, views = asked
+    assert scaled.auto_scale_lr.enable is True
+    shows = shown.default_hooks.visualization
+    assert (shows.show, shows.wait_time, shows.draw) == (True, 0.5, True)
+    assert views.model.type == 'Views' and views.model.module == shown.model
+    assert views.test_dataloader.dataset.pipeline == [1]
+
+
+def test_attention_is_set_to_zero_on_request(asked):
+    detector = str(ROOT / 'configs/retinanet_soft_nano_shapes.py')
+    whole, without, again = (launch.test(detector, 'x.pth', without_attention=stages) for stages in (None, [], None))
+    assert whole == again and abs(whole['max'] - without['max']) > 1e-4
 
 
 @pytest.mark.parametrize(

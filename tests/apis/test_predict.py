@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmdet.visualization import DetLocalVisualizer
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 from mmseg.visualization import SegLocalVisualizer
@@ -104,6 +105,14 @@ def tool(monkeypatch, capsys):
         return (end.value.code, *capsys.readouterr())
 
     return run
+
+
+@pytest.mark.parametrize('least', [0.25, 0.75])
+def test_detections_are_drawn_from_a_score_on(least, tiny_model, pictures, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(DetLocalVisualizer, 'add_datasample', lambda *args, **options: asked.append(options))
+    predict(*tiny_model(NAMES[0]), str(pictures), str(tmp_path / 'out'), device='cpu', score_thr=least)
+    assert {options['pred_score_thr'] for options in asked} == {least}
 
 
 def test_the_tool_that_visualizes(tool, tiny_model, pictures, tmp_path):

@@ -42,15 +42,6 @@ def log(monkeypatch):
     return lines
 
 
-@pytest.fixture
-def safe_loading():
-    from mmsoft.checkpoint.safe_loading import use_safe_loading
-
-    use_safe_loading()
-    yield
-    use_safe_loading(False)
-
-
 def weights_of(backbone):
     """A published state dict of any size, of random weights."""
     torch.manual_seed(0)

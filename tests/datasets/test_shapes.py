@@ -200,11 +200,6 @@ class TestGeneration:
         pictures = [content for path, content in files.items() if path.endswith('jpg')]
         assert len(pictures) == len(set(pictures))
 
-    def test_no_image_depends_on_how_many_there_are(self):
-        all_files, fewer = (dict(generate(Parameters(**dict(SMALL, train=count)))) for count in (6, 4))
-        images = [path for path in fewer if path.endswith(('.jpg', '.png'))]
-        assert all(fewer[path] == all_files[path] for path in images) and len(images) < len(all_files)
-
 
 class TestUpkeep:
     def test_nothing_is_written_when_it_is_there(self, small):

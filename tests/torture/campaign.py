@@ -61,13 +61,17 @@ def written(text):
 
 
 def write(records, page):
-    """Replaces the table between the page's two marks; rows of more rounds than are recorded here stay."""
+    """Replaces the table between the page's two marks; rows of more rounds stay, unless one recorded here has failed."""
     text = page.read_text()
     old, new = written(text[text.index(START) : text.index(END)]), summed(read(records))
     lines = [START, '', *TITLE]
     for heading in HEADINGS.values():
         found = {**old.get(heading, {})}
-        found.update((says, row) for says, row in new.get(heading, {}).items() if row[0] >= found.get(says, row)[0])
+        found.update(
+            (says, row)
+            for says, row in new.get(heading, {}).items()
+            if row[0] >= found.get(says, row)[0] or row[1] < row[0]
+        )
         lines += [f'| **{heading}** | | | | |'] * bool(found)
         lines += [f'| {says} | {" | ".join(map(str, row))} |' for says, row in found.items()]
     page.write_text(re.sub(f'{START}.*?{END}', lambda _: '\n'.join([*lines, '', END]), text, flags=re.S))

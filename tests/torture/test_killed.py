@@ -44,6 +44,7 @@ for number in range(1, 256):
 def start(command, cwd, **options):
     """Starts a command in a process group of its own; Ctrl-C, which a background job's children ignore, works."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED='1', OMP_NUM_THREADS='1')
+    environment.update(PORT=str(20000 + os.getpid() % 20000), PYTHON=sys.executable)  # of dist_train.sh
     options = {**dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL), **options}
     return subprocess.Popen(
         list(map(str, command)),
@@ -158,7 +159,6 @@ class TwoProcesses:
     """tools/dist_train.sh."""
 
     def __init__(self, task, cwd):
-        os.environ.update(PORT=str(20000 + os.getpid() % 20000), PYTHON=sys.executable)
         self.out = cwd / 'out.txt'
         with self.out.open('w') as out, open(cwd / 'err.txt', 'w') as err:
             self.process = start(COMMAND, cwd, stdout=out, stderr=err)

@@ -16,11 +16,11 @@ from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULE
 
 from mmsoft import apis
 from mmsoft.utils import UsageError
+from mmsoft.utils.config import dicts
 from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection
 from projects.dino.__main__ import table
 from projects.dino.digits import make_data
-from projects.dino.evaluation import knn_votes
-from projects.dino.training import cosine
+from projects.dino.evaluation import KNNTestLoop, knn_votes
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 NETWORKS = ('sima_xcit_small_12_p16', 'xcit_small_12_p16', 'deit_small')
@@ -145,7 +145,7 @@ def runner(model, steps=8):
     return SimpleNamespace(model=model, optim_wrapper=wrapper, iter=0, epoch=0, max_iters=steps)
 
 
-def test_schedules_have_the_published_values():
+def test_schedules_have_the_published_values(monkeypatch):
     """numpy's arrays as in DINO's cosine_scheduler and linspace."""
     model = dino()
     run = runner(model)
@@ -160,7 +160,11 @@ def test_schedules_have_the_published_values():
         assert moved == pytest.approx(expected[step]) and still == 0
         assert model.head.teacher_temperature == pytest.approx([0.04, 0.055, 0.07, 0.07][step // 2])
         assert [one is model.neck.last.weight for one in run.optim_wrapper.frozen] == [True] * (step < 2)
-    assert cosine(0.996, 1, 0, 8) == 0.996 and cosine(0.996, 1, 8, 8) == 1
+    momenta = []
+    monkeypatch.setattr(model, 'update_teacher', momenta.append)
+    for run.iter in range(8):
+        hook.after_train_iter(run, run.iter)
+    assert momenta == pytest.approx(1 + 0.5 * (0.996 - 1) * (1 + np.cos(np.pi * np.arange(8) / 8)), rel=1e-9)
 
 
 def test_gradients_are_clipped_tensor_by_tensor():
@@ -233,6 +237,8 @@ def test_views_are_the_papers():
     for step in config.train_dataloader.dataset.pipeline[1:]:
         data = TRANSFORMS.build(step)(data)
     assert [tuple(view.shape) for view in data['inputs']] == [(3, 224, 224)] * 2 + [(3, 96, 96)] * 8
+    crops = [one for one in dicts(config.train_dataloader.dataset.pipeline) if one.get('type') == 'RandomResizedCrop']
+    assert {(crop['scale'], crop['crop_ratio_range']) for crop in crops} == {(224, (0.4, 1.0)), (96, (0.05, 0.4))}
 
 
 def test_neighbours_vote_as_in_a_loop():
@@ -247,6 +253,17 @@ def test_neighbours_vote_as_in_a_loop():
         assert found.tolist() == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_first_vote_and_the_first_five_are_scored(monkeypatch):
+    run = SimpleNamespace(model=torch.nn.Identity(), build_dataloader=str, call_hook=lambda *args, **options: None)
+    angles = torch.arange(7) / 5  # of one image of each class
+    classes = torch.tensor([0, 1, 6])  # of queries beside the first: the nearest, the second and the last
+    found = dict(bank=(torch.stack([angles.cos(), angles.sin()], 1), torch.arange(7)))
+    found['queries'] = torch.tensor([[1.0, 0.0]] * 3), classes
+    loop = KNNTestLoop(run, 'queries', 'bank', neighbours=[7])
+    monkeypatch.setattr(loop, '_features', found.get)
+    assert loop.run() == pytest.approx({'knn/top1_7': 100 / 3, 'knn/top5_7': 200 / 3})
+
+
 @pytest.mark.parametrize('name', BACKBONES)
 def test_the_probe_has_four_vectors_and_learns_nothing(name):
     blocks, last = ('blocks', 'cls_blocks') if name == 'sima' else ('xca_layers', 'ca_layers')
@@ -255,6 +272,10 @@ def test_the_probe_has_four_vectors_and_learns_nothing(name):
     vectors = probe(images)[0].unflatten(1, (4, 32))
     assert not vectors.requires_grad and torch.equal(vectors, probe(images)[0].unflatten(1, (4, 32)))
     assert any((vectors[:, i] - probe.backbone(images)[-1]).abs().max() < 1e-6 for i in range(4))
+    seen = []
+    probe.backbone.get_submodule(f'{blocks}.1').register_forward_hook(lambda *args: seen.append(args[2]))
+    probe(images)
+    torch.testing.assert_close(vectors[:, 1], probe.backbone.norm(seen[0].mean(1)))  # blocks come first
     assert all((vectors[:, i] - vectors[:, j]).abs().max() > 1e-3 for i in range(4) for j in range(i))
 
 

@@ -12,7 +12,15 @@ from mmengine.registry import init_default_scope
 
 from mmsoft.attention import Attention
 from mmsoft.registry import MODELS
-from projects.long_range_arena import EqualLengths, ListOps, PadSequences, Pathfinder, SequenceClassifier, __main__
+from projects.long_range_arena import (
+    EqualLengths,
+    ListOps,
+    PadSequences,
+    Pathfinder,
+    SequenceClassifier,
+    __main__,
+    pathfinder,
+)
 from projects.long_range_arena.listops import NUMBER, SYMBOLS
 from projects.long_range_arena.pathfinder import DASHES, draw_curves, margin, pixels
 
@@ -77,6 +85,19 @@ def test_curves_do_not_touch():
         lines = [np.logical_or.reduce([pixels(dash)[0] for dash in curve.dashes]) for curve in curves]
         assert not (taken[0] & lines[1]).any()
         assert all(len(curve.dashes) == DASHES for curve in curves)
+
+
+@pytest.mark.parametrize('connected', [True, False])
+def test_discs_are_the_ends_of_one_curve_if_they_are_connected(connected, monkeypatch):
+    drawn, draw = [], pathfinder.draw_curves
+    monkeypatch.setattr(pathfinder, 'draw_curves', lambda rng: drawn.append(draw(rng)) or drawn[-1])
+    for lines in ('TARGET', 'DISTRACTOR'):  # of which nothing is seen beside the discs
+        monkeypatch.setattr(pathfinder, lines, 0.0)
+    for seed in range(3):
+        image = pathfinder.draw_image(random.Random(seed), connected)
+        ends = [(curve.dashes[0][0], curve.dashes[-1][1]) for curve in drawn[-1]]
+        discs = [sum(image[tuple(np.round(end).astype(int))] > 0 for end in both) for both in ends]
+        assert sorted(discs) == ([0, 2] if connected else [1, 1])
 
 
 def test_images_are_balanced(tmp_path):
