@@ -99,7 +99,7 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     classes, palette = metainfo.get('classes') or (), metainfo.get('palette')
     if isinstance(classes, str):
         raise UsageError(f'metainfo.classes is a text: one class needs a comma behind it, as in ({classes!r},).')
-    if isinstance(palette, (list, tuple)) and len(palette) < len(classes):
+    if np.ndim(palette) == 2 and len(palette) < len(classes):  # of one colour, (r, g, b), all are
         raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
     if sorted(classes) == list(getattr(dataset, 'folder_to_idx', ())) != list(classes):
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')

@@ -42,10 +42,9 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
 
     ``filename`` is a file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or
     ``hf://owner/name/file`` in the Hugging Face Hub. ``map_location`` is that of :func:`torch.load`; ``peek`` maps the
-    file into memory where it can, for checks that do not need all of it. Returns what it holds: ``_metadata`` is kept,
-    a dict of dicts; mmengine's logged values are not. CheckpointError if it does not exist, is damaged, no checkpoint,
-    claims to hold more than it does, or holds other objects than dense tensors, numbers, containers, an
-    ``argparse.Namespace`` and NumPy's arrays.
+    file into memory where it can, for checks. Returns what it holds: ``_metadata`` is kept, a dict of dicts; mmengine's
+    logged values are not. CheckpointError if it does not exist, is damaged, no checkpoint, claims to hold more than it
+    does, or other objects than dense tensors, numbers, containers, ``argparse.Namespace`` and NumPy's arrays.
     """
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()

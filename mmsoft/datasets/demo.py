@@ -11,8 +11,7 @@ from mmsoft.utils.config import LOADERS, datasets, dicts, override, type_name, w
 
 from .shapes import CLASSES, DEFAULT_ROOT, INSTANCES, STUFF, shapes_dataset
 
-SCENES, EPOCHS = 128, 2
-BATCH_SIZE = dict(mmdet=4, mmseg=4, mmpretrain=8)
+SCENES, EPOCHS, BATCH_SIZE = 128, 2, dict(mmdet=4, mmseg=4, mmpretrain=8)
 
 
 def on_shapes(cfg: Config) -> bool:

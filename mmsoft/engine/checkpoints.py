@@ -50,7 +50,7 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     """The checkpoint of a training with the highest number in its name; None if there is none.
 
     ``last_checkpoint``, which is written later, tells the prefix of the name and CheckpointHook's ``out_dir``; files
-    older than the one that it names are of an earlier training.
+    older than the one that it names are of an earlier training. Of names that end otherwise, it is the one named there.
     """
     record = Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '')
@@ -63,7 +63,7 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
         named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in paths]
         if found := [(match[1] == prefix, int(match[2]), str(path)) for match, path in named if match]:
             return max(found)[2]
-    return None
+    return next((str(one / last.name) for one in folders if (one / last.name).is_file()), None)  # without a number
 
 
 def plain(value: Any) -> Any:

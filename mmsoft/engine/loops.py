@@ -1,9 +1,8 @@
 """Training loops whose iterations know their random states: a resumed training equals an uninterrupted one.
 
-mmengine's checkpoints hold neither random states nor the place in the data. With these loops the random states of each
-iteration and each sample follow from the seed and their numbers, and training continues with its next sample: equal to
-the bit, with any number of workers, if the device computes reproducibly (``randomness=dict(deterministic=True)`` on a
-GPU). Number of processes and batch size must stay. Gradients that are accumulated over iterations are not kept.
+The random states of each iteration and each sample follow from the seed and their numbers, and training continues with
+its next sample: equal to the bit, with any number of workers, if the device computes reproducibly (on a GPU, with
+``randomness=dict(deterministic=True)``), and if the number of processes and the batch size stay.
 """
 
 from collections.abc import Iterable
@@ -56,6 +55,7 @@ class _Resumable:
 
     def run_iter(self, *args) -> None:
         """Trains on a batch."""
+        self.batches.first, self.batches.trained = self.batches.first - self.batches.trained, 0  # for hooks that load
         set_random_states(self.batches.seed, 0, get_rank(), self.iter)
         try:
             super().run_iter(*args)
@@ -70,7 +70,7 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
-        self.batches.first = self.iter
+        self.batches.first, self.skipped = self.iter, self.batches.trained
         begin = [self.epoch, self.iter - self.batches.trained, len(self.dataloader)]
         self.runner.message_hub.update_info('epoch_begin', begin)
         super().run_epoch()
@@ -78,7 +78,7 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
         """Trains on a batch."""
-        super().run_iter(idx + self.batches.trained, data_batch)
+        super().run_iter(idx + self.skipped, data_batch)
 
     def trained(self) -> int:
         """Batches of this epoch that are trained; none if an epoch has another number of them than before."""

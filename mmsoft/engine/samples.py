@@ -128,13 +128,13 @@ class NumberedBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Numbered]]:
-        (rank, world_size), batches = get_dist_info(), self._batches()
-        for iteration in count(self.first - self.trained):
+        (rank, world_size), batches, first = get_dist_info(), self._batches(), self.first
+        for iteration in count(first - self.trained):
             if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
                 set_random_states(self.seed, 2, iteration)
             if (batch := next(batches, None)) is None:
                 return
-            if iteration >= self.first:
+            if iteration >= first:
                 keys = ((self.seed, 1, iteration, place * world_size + rank) for place in range(len(batch)))
                 yield [*map(Numbered, keys, batch)]
 

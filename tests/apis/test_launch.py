@@ -238,6 +238,8 @@ def test_fewer_colours_than_classes():
     assert 'metainfo.palette has 1 colours for 2 classes' in text
     for palette in ('random', None, [(0, 0, 0), (9, 9, 9)]):
         check_classes(SimpleNamespace(metainfo=dict(metainfo, palette=palette)), NO_HEADS, True)
+    one_for_all = dict(classes=tuple('abcd'), palette=(0, 0, 0))
+    check_classes(SimpleNamespace(metainfo=one_for_all), NO_HEADS, True)
 
 
 @pytest.mark.parametrize('train_cfg', [None, dict(augments=dict(type='Mixup', alpha=0.8))], ids=['alone', 'mixed'])

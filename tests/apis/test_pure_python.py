@@ -161,6 +161,10 @@ def test_suppression_by_a_function_or_its_path(tmp_path, small_shapes):
     suppression.type = soft_nms
     with pytest.raises(UsageError, match='soft_nms cannot be exported; choose nms'):
         Detections(model)
+    for other, says in (dict(iou_threshold=0.5, max_num=3), 'nms with max_num cannot'), (None, 'No suppression'):
+        model.bbox_head.test_cfg.nms = other
+        with pytest.raises(UsageError, match=says):
+            Detections(model)
 
 
 @pytest.mark.parametrize('wrong', ['EncoderDecoder', 'LoadImageFromFile'])

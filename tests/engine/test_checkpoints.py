@@ -229,6 +229,14 @@ def test_a_relative_out_dir_is_found_again(tmp_path, monkeypatch):
     assert latest_checkpoint('work_dirs/run') == 'ckpts/run/epoch_3.pth'
 
 
+def test_of_names_that_end_otherwise_the_last_one(tmp_path):
+    for name in ('ep1_soft.pth', 'ep3_soft.pth', 'best_ep2_soft.pth'):
+        (tmp_path / name).touch()
+    assert latest_checkpoint(tmp_path) is None
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'ep3_soft.pth'))
+    assert latest_checkpoint(tmp_path) == str(tmp_path / 'ep3_soft.pth')
+
+
 def test_a_date_is_no_prefix(tmp_path):
     for name in ('20241101.pth', 'epoch_12.pth'):
         (tmp_path / name).touch()

@@ -94,6 +94,28 @@ def test_interrupted(task, options, tmp_path):
     assert resumed['seen'] == whole['seen'] and same(resumed, whole)
 
 
+@HOOKS.register_module()
+class LoadHook(Hook):
+    """Loads all batches of an epoch again, as mmpretrain's PreciseBNHook."""
+
+    loaded = {}
+
+    def after_train_epoch(self, runner):
+        self.loaded[runner.epoch] = [
+            sample.img_path for batch in runner.train_dataloader for sample in batch['data_samples']
+        ]
+
+
+def test_hooks_load_whole_epochs_after_a_resume(tmp_path, monkeypatch):
+    found = []
+    for folder, at in (('whole', None), ('cut', 5), ('cut', None)):
+        monkeypatch.setattr(LoadHook, 'loaded', {})
+        train('classifier', tmp_path / folder, MIDDLE, at, change="custom_hooks.append(dict(type='LoadHook'))\n")
+        found.append(LoadHook.loaded)
+    whole, cut, resumed = found
+    assert resumed == whole and [*whole] == [0, 1] and [*cut] == [0] and len(whole[0]) == 32
+
+
 def test_without_a_seed_and_without_loading_what_is_done(tmp_path, monkeypatch):
     """mmengine shuffles anew when it resumes, and an iteration-based training loads all again."""
     whole = train('segmenter', tmp_path, change='randomness = dict(seed=None)\n', at=7)
