@@ -264,6 +264,11 @@ def test_image_sizes_may_be_pairs():
         small('sima_deit_tiny', img_size=(48, 32))
 
 
+@pytest.mark.parametrize('name', SMALL)
+def test_images_may_have_another_number_of_channels(name):
+    assert small(name, in_chans=1).eval()(torch.rand(1, 1, 32, 32)).shape == (1, 1000)
+
+
 def test_own_initialisation_of_parts():
     stage = small('soft_norm_tiny', attention=dict(initial_gamma=0.3)).backbone.stages[0]
     assert stage.blocks[0].attn.bottleneck.norm.weight.unique().tolist() == pytest.approx([0.3])
@@ -359,6 +364,12 @@ def test_names_that_do_not_belong_there_are_told(published):
     no_head = timm.create_model('soft_norm_tiny', num_classes=0, **NANO)
     detector = {'neck.convs.0.weight': torch.zeros(1), 'data_preprocessor.mean': torch.zeros(1)}
     assert not any(no_head.load_state_dict({**model.state_dict(), **detector}))
+
+
+def test_a_part_of_another_model_is_loaded_with_it():
+    one, other = (torch.nn.ModuleDict(dict(student=small('soft_norm_tiny'))) for _ in range(2))
+    assert str(other.load_state_dict(one.state_dict())) == '<All keys matched successfully>'
+    assert all(torch.equal(tensor, one.state_dict()[name]) for name, tensor in other.state_dict().items())
 
 
 def test_what_is_not_there_is_one_sentence(published):

@@ -86,6 +86,14 @@ def test_the_class_of_mmengine_s_initializer_is_seen_too():
     assert without_pretrained(cfg).model.backbone.init_cfg is None
 
 
+def test_a_training_from_scratch_loads_and_freezes_nothing():
+    backbone = dict(type='ResNet', frozen_stages=1, norm_eval=True)
+    cfg = Config(dict(model=dict(pretrained='torchvision://resnet50', backbone=backbone), load_from='x.pth'))
+    scratch = without_pretrained(cfg)
+    assert scratch.load_from is scratch.model.pretrained is None
+    assert scratch.model.backbone == dict(backbone, frozen_stages=-1, norm_eval=False)
+
+
 @pytest.mark.parametrize(
     'name, content, says',
     [
@@ -170,6 +178,8 @@ def test_classes_are_in_the_order_of_the_file(coco, monkeypatch):
     assert built(coco, ('heart', 'star')).get_data_info(0)['instances'][0]['bbox_label'] == 0  # the star
     monkeypatch.setattr(CocoDataset, 'METAINFO', dict(classes=('heart', 'star')))  # an own file of COCO's names
     assert 'has the categories star, heart' in sentence(check_classes, built(coco, ('heart', 'star')), NO_HEADS, True)
+    repeated = SimpleNamespace(dataset=built(coco, ('heart', 'star')))
+    assert 'has the categories star, heart' in sentence(check_classes, repeated, NO_HEADS, True)
     remote = built(coco, ('heart', 'star'))
     remote.ann_file = 'http://localhost/x.json'
     check_classes(remote, NO_HEADS, True)
@@ -288,7 +298,8 @@ def test_annotations_that_scores_do_not_count(coco, capsys):
         assert 'annotations[0] of' in (text := sentence(check_evaluators, cfg, 'val')) and 'no polygon of 3' in text
         unscored = Config(dict(cfg, val_dataloader=dict(dataset=dict(coco, metainfo=dict(classes=('heart',))))))
         check_evaluators(unscored, 'val')
-    for fine in ([square, [1, 1, 9, 9]], [dict(size=[64, 64], counts=[4096])], dict(size=[64, 64], counts=[4096])):
+    run_lengths, triangle = dict(size=[64, 64], counts=[4096]), [[1, 1, 9, 1, 9, 9]]
+    for fine in ([square, [1, 1, 9, 9]], triangle, [run_lengths], run_lengths):
         content['annotations'][0].update(segmentation=fine)  # which pycocotools takes
         file.write_text(json.dumps(content))
         check_evaluators(cfg, 'val')
@@ -353,6 +364,12 @@ def test_heads_have_the_classes_of_the_data(name, scope, count, fits, wrapped):
         assert f'model.{name} has num_classes={count}' in sentence(check_classes, *arguments)
 
 
+def test_every_head_of_a_cascade_is_looked_at():
+    dataset, model = SimpleNamespace(metainfo=dict(classes=('star', 'heart'))), torch.nn.Module()
+    model.bbox_head = torch.nn.ModuleList(head('fc', count).fc for count in (2, 80))
+    assert 'model.bbox_head.1 has num_classes=80; set 2' in sentence(check_classes, dataset, model, True)
+
+
 def test_heads_that_count_something_else():
     """STDC's second auxiliary head tells borders from all else."""
     from mmseg.models.decode_heads import STDCHead
@@ -406,6 +423,14 @@ def test_heads_are_found_in_the_wrapper_of_several_processes(tmp_path, monkeypat
     assert [type(one).__name__ for one in checked] == ['ToyModel']
 
 
+def test_heads_of_detectors_alone_have_as_many_classes_as_their_data(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(launch, 'check_classes', lambda dataset, model, exact: asked.append(exact))
+    for scope in ('mmdet', 'mmseg', 'mmpretrain'):
+        launch.build(Config(toy.config(tmp_path / scope, default_scope=scope, experiment_name=scope)), 'train')
+    assert asked == [True, False, False]
+
+
 def test_there_is_something_to_test(tmp_path):
     cfg = Config(toy.config(tmp_path, default_scope='mmengine'))
     assert 'nothing to test: set test_dataloader' in sentence(launch.build, cfg, 'test')
@@ -456,12 +481,25 @@ def test_options_of_training_and_testing_change_the_config(asked):
     launch.train(detector, auto_scale_lr=True, cfg_options={'auto_scale_lr.base_batch_size': 16})
     launch.test(detector, 'x.pth', show=True, wait_time=0.5)
     launch.test(detector, 'x.pth', tta=True, cfg_options=dict(tta_model=dict(type='Views'), tta_pipeline=[1]))
-    scaled, shown, views = asked
+    launch.test(detector, 'x.pth', cfg_options=dict(resume=True, load_from='y.pth', work_dir='mine'))
+    scaled, shown, views, own = asked
+    assert (own.load_from, own.resume, own.work_dir) == ('x.pth', False, 'mine')
+    assert shown.work_dir == './work_dirs/retinanet_soft_nano_shapes'
     assert scaled.auto_scale_lr.enable is True
     shows = shown.default_hooks.visualization
     assert (shows.show, shows.wait_time, shows.draw) == (True, 0.5, True)
     assert views.model.type == 'Views' and views.model.module == shown.model
     assert views.test_dataloader.dataset.pipeline == [1]
+
+
+@pytest.mark.parametrize(
+    'name, option', [('upernet_soft_small_160k', 'train_cfg.max_iters'), ('soft_tiny_in1k', 'train_cfg.max_epochs')]
+)
+def test_schedules_of_demo_data_are_as_long_as_asked_for(name, option):
+    whole, short = (
+        launch._prepare(f'{ROOT}/configs/{name}.py', None, {option: count}, 'none', True) for count in (40, 20)
+    )
+    assert whole.param_scheduler[-1].end == 2 * short.param_scheduler[-1].end
 
 
 def test_attention_is_set_to_zero_on_request(asked):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.structures import PixelData
+from mmpretrain.visualization import UniversalVisualizer
 from mmseg.structures import SegDataSample
 from mmseg.visualization import SegLocalVisualizer
 from PIL import Image
@@ -109,10 +110,24 @@ def tool(monkeypatch, capsys):
 
 @pytest.mark.parametrize('least', [0.25, 0.75])
 def test_detections_are_drawn_from_a_score_on(least, tiny_model, pictures, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(DetLocalVisualizer, 'add_datasample', lambda *args, **options: asked.append(options))
+    asked, images = [], {}
+
+    def add_datasample(self, name, image, sample, **options):
+        asked.append(options)
+        images[name] = image
+
+    monkeypatch.setattr(DetLocalVisualizer, 'add_datasample', add_datasample)
     predict(*tiny_model(NAMES[0]), str(pictures), str(tmp_path / 'out'), device='cpu', score_thr=least)
     assert {options['pred_score_thr'] for options in asked} == {least}
+    assert (images['z.png'] == np.asarray(Image.open(pictures / 'z.png'))).all()  # whose colours begin with red
+
+
+def test_classes_are_drawn_by_their_names(tiny_model, pictures, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(UniversalVisualizer, 'visualize_cls', lambda *args, **options: asked.append(options))
+    predict(*tiny_model('soft_tiny_in1k'), str(pictures / 'a.jpg'), str(tmp_path / 'out'), 'cpu', save_pred=True)
+    found = json.loads((tmp_path / 'out/preds/a.json').read_text())
+    assert [options['classes'][found['pred_label']] for options in asked] == [found['pred_class']]
 
 
 def test_the_tool_that_visualizes(tool, tiny_model, pictures, tmp_path):
@@ -176,6 +191,7 @@ def test_an_error_in_the_program_is_raised(tiny_model, pictures, tmp_path, monke
 
     def wrong(self, image, sample, path):
         if len(drawn) == 2:
+            path.write_bytes(b'half a drawing')
             raise TypeError('of the program')
         drawn.append(path)
         draw(self, image, sample, path)
@@ -183,7 +199,7 @@ def test_an_error_in_the_program_is_raised(tiny_model, pictures, tmp_path, monke
     monkeypatch.setattr(Classification, 'draw', wrong)
     with pytest.raises(TypeError, match='of the program'):
         predict(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), 'cpu', save_pred=True)
-    assert len(files(tmp_path / 'out/preds')) == 2
+    assert len(files(tmp_path / 'out/preds')) == len(files(tmp_path / 'out/vis')) == 2
 
 
 @pytest.mark.parametrize('other, drawn', [('b.png', 'a.png'), ('a.png', 'a.pgm.png')])
@@ -251,6 +267,10 @@ def test_label_maps_are_drawn_as_by_mmseg(size, tmp_path):
     drawn = cv2.imread(str(tmp_path / 'x.png'))[..., ::-1]
     assert abs(visualizer.get_image().astype(int) - drawn).max() <= 1
     assert abs(image.astype(int) - drawn).mean() > 20
+    task.inferencer.model.dataset_meta = dict(palette=None)  # of a checkpoint without colours
+    for same in (labels, labels + 4):  # of more classes than there are colours
+        Segmentation.draw(task, image, SegDataSample(pred_sem_seg=PixelData(data=same)), tmp_path / 'y.png')
+        assert (cv2.imread(str(tmp_path / 'y.png'))[..., ::-1] == drawn).all()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
 """What a network sees: features of every architecture, and kernels of bottleneck tokens."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from mmsoft import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.apis import visualization, visualize
 from mmsoft.apis.visualization import draw, feature_image, watch_bottlenecks
+from mmsoft.attention.measure import measured_attention
 
 STAGES = dict(embed_dims=[8] * 4, num_heads=[1, 2, 2, 2], depths=[1, 2, 1, 2])
 BLOCKS = dict(embed_dims=16, num_heads=2, depth=3)
@@ -57,6 +62,7 @@ def test_a_sheet_has_features_of_every_architecture(name):
     for marked, *drawn in rows[1:]:
         crosses = [[line.get_xydata().tolist() for line in axis.lines] for axis in (marked, *drawn)]
         assert crosses[0] == [cross for (cross,) in crosses[1:]] and len(drawn) == len(crosses[0]) == 2
+        assert crosses[0] == [[[16, 16]], [[48, 16]]]  # x and y of the centres of two of 3 × 2 tokens
         for axis in drawn:
             picture, kernel = axis.images
             assert picture.get_array().shape == (*IMAGE, 3) and kernel.get_extent() == [-0.5, 63.5, 95.5, -0.5]
@@ -65,12 +71,46 @@ def test_a_sheet_has_features_of_every_architecture(name):
             assert kernel.get_array().max() == pytest.approx(high, rel=0.1)
 
 
+def test_a_sheet_shows_the_image_as_the_network_gets_it():
+    """Its colours in the order of matplotlib, padded at the right and bottom as in a prediction."""
+    pixels, trains = torch.randint(256, (1, 3, 90, 60), dtype=torch.uint8), []
+
+    def prepare(data, training):
+        trains.append(training)
+        return dict(inputs=torch.zeros(1, 3, *IMAGE))
+
+    model = SimpleNamespace(backbone=BACKBONES['deit']().eval(), data_preprocessor=prepare)
+    model.backbone.out_type = 'featmap'
+    shown = torch.from_numpy(draw(model, dict(inputs=pixels)).axes[0].images[0].get_array().data)
+    assert shown.shape == (*IMAGE, 3) and trains == [False] and not shown[90:].any() and not shown[:, 60:].any()
+    assert torch.equal(shown[:90, :60].permute(2, 0, 1).flip(0), pixels[0])
+
+
+@pytest.mark.parametrize('asked, chosen', [(None, (2, 5, 8, 11)), ([7, 2, 7], (2, 7))])
+def test_blocks_are_in_their_order_and_by_default_spread(asked, chosen, tmp_path, monkeypatch):
+    backbone, x = SimADeiT(dict(BLOCKS, depth=12)).eval(), torch.rand(1, 3, *IMAGE)
+    model = SimpleNamespace(backbone=backbone)
+    task = SimpleNamespace(inferencer=SimpleNamespace(model=model), collate=lambda data: data)
+    for name, made in dict(load_config={}, find_inputs={Path('a.jpg'): Path('a.jpg')}, build_task=task).items():
+        monkeypatch.setattr(visualization, name, lambda *_, made=made: made)
+    monkeypatch.setattr(visualization, 'prepare', lambda *_: [(Path('a.jpg'), None, {})])
+    monkeypatch.setattr(visualization, 'draw', lambda *_: backbone(x) and Figure())
+    assert visualize('config.py', 'x.pth', 'images', str(tmp_path), asked) == []
+    assert backbone.out_indices == chosen
+    with measured_attention(backbone) as contributions:
+        backbone(x)
+    shares = json.loads((tmp_path / 'attention_share.json').read_text())
+    assert shares == {name: pytest.approx(one.share, abs=1e-4) for name, one in contributions.items()}
+
+
 def test_principal_components_are_colours():
     """Red is the direction of the greatest variance: here that of one channel, along the rows."""
     features = torch.randn(5, 12, 9) * 0.01
     features[3] += torch.arange(12.0)[:, None]
     red = feature_image(features)[..., 0].astype(int)
     assert red[-1].min() > 240 and red[0].max() < 15
+    features[0] += 1e4  # in all places, which is no variance
+    assert abs(feature_image(features)[..., 0].astype(int) - red).max() <= 2
 
 
 @pytest.mark.parametrize('size', [None, 3])

@@ -220,3 +220,16 @@ def test_too_little_memory_of_a_gpu_is_no_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, 'load', load)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         read_checkpoint(path)
+
+
+def test_tensors_may_share_their_memory(tmp_path):
+    weight = torch.rand(9999)
+    torch.save(dict(state_dict=dict(a=weight, tied=weight, part=weight[9:])), tmp_path / 'x.pth')
+    read = read_checkpoint(tmp_path / 'x.pth')['state_dict']
+    assert all(torch.equal(read[name], one) for name, one in dict(a=weight, tied=weight, part=weight[9:]).items())
+
+
+def test_a_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    torch.save(WEIGHTS, tmp_path / 'x.pth')
+    assert set(read_checkpoint('~/x.pth')) == set(WEIGHTS)

@@ -17,7 +17,7 @@ from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_fr
 from published import published_state_dict, to_published, write_timm_file
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import CheckpointError, load_pretrained, read_checkpoint
+from mmsoft.checkpoint import CheckpointError, convert_checkpoint, load_pretrained, read_checkpoint
 from mmsoft.checkpoint.load import check_model
 from mmsoft.checkpoint.names import to_mmsoft
 from mmsoft.layers.maps import resize_pos_embed
@@ -600,6 +600,16 @@ def test_importing_changes_no_loader():
         safe.use_safe_loading(False)
         assert schemes() == before"""
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
+
+
+def test_tensors_that_share_their_memory_are_converted(tmp_path):
+    """To a file of safetensors, whatever the case of its name."""
+    published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
+    published['block1.0.att.norm2.weight'] = published['block1.0.att.norm1.weight']
+    convert_checkpoint(saved(tmp_path / 'x.pth', published), tmp_path / 'y.SAFETENSORS')
+    found, expected = safetensors.torch.load_file(tmp_path / 'y.SAFETENSORS'), to_mmsoft(published)[1]
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
 def test_sync_batch_norm_files_fit(tmp_path):

@@ -91,7 +91,13 @@ def test_our_configs_run_on_the_shapes(pair, root):
     assert not [part for part in dicts(cfg.model) if split_pretrained(part)[1] or part.get('pretrained')]
     assert not any(part.get('norm_eval') or part.get('frozen_stages', -1) >= 0 for part in dicts(cfg.model))
     assert all(part['ann_file'].startswith(root) for part in dicts(cfg.val_evaluator) if 'ann_file' in part)
+    if cfg.default_scope == 'mmdet':
+        masks = any(part.get('with_mask') for part in dicts(original.train_dataloader))
+        assert cfg.val_evaluator.metric == ['bbox', 'segm'][: 1 + masks]
+    assert cfg.model.get('data_preprocessor', {}).get('size') in (None, (192, 192))
     assert cfg.load_from is None
+    scaling = cfg.get('auto_scale_lr') or {}
+    assert bool(scaling.get('enable')) == bool(scaling.get('base_batch_size'))
     assert type(cfg.model) is type(original.model) and cfg.model.type == original.model.type
     Config.fromstring(cfg.pretty_text, '.py')  # which the runner saves beside the checkpoints
 
@@ -102,6 +108,7 @@ def test_schedules_fit_the_short_training(pair):
     assert cfg.train_cfg[key] <= 128
     assert 0 < cfg.train_cfg.val_interval <= cfg.train_cfg[key]
     assert cfg.default_hooks.checkpoint.interval <= cfg.train_cfg[key]
+    assert cfg.train_dataloader.dataset.indices == 128
     iters = cfg.train_cfg.get('max_iters') or 2 * -(-128 // cfg.train_dataloader.batch_size)
     warm_up, cosine = cfg.param_scheduler
     assert 0 < warm_up.end == cosine.begin < cosine.end == iters

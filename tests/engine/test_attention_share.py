@@ -65,6 +65,23 @@ def test_logs_at_its_interval_and_warns_once(gamma, closed, caplog):
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in runner.model.modules())
 
 
+@pytest.mark.parametrize('second, closed', [(3.0, True), (0.3, False)])
+def test_a_stage_attends_if_one_of_its_blocks_does(second, closed, caplog):
+    """Names are those of the network, also where several processes wrap it."""
+    runner, hook = Runner(3.0), AttentionShareHook(interval=1, begin=1)
+    backbone = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[2]), out_indices=(0,))
+    for block, gamma in zip(backbone.stages[0].blocks, (3.0, second)):
+        nn.init.constant_(block.attn.bottleneck.norm.weight, gamma)
+    runner.model = nn.ModuleDict(dict(module=nn.ModuleDict(dict(backbone=backbone)), backbone=backbone))
+    with caplog.at_level(logging.WARNING, 'mmengine'):
+        MMLogger.get_current_instance().addHandler(caplog.handler)
+        runner.train(hook, 1)
+        MMLogger.get_current_instance().removeHandler(caplog.handler)
+    assert bool(caplog.records) == closed
+    names = {name.partition('/')[2] for name in runner.visualizer.scalars[0][1]}
+    assert names == {f'backbone.stages.0.blocks.{i}.attn' for i in (0, 1)}
+
+
 def test_a_network_without_such_attention_is_left_alone():
     runner, hook = Runner(0.3), AttentionShareHook(interval=1, begin=1)
     runner.model = nn.ModuleDict(dict(backbone=nn.Conv2d(3, 4, 1)))

@@ -60,6 +60,14 @@ class TestWriting:
                 backend.put(b'half', str(path))
         assert path.read_bytes() == b'whole' and len(list(tmp_path.iterdir())) == 1
 
+    def test_what_is_written_again_stays(self, tmp_path, backend):
+        """As the best checkpoint of a name that does not change."""
+        path = tmp_path / 'best.pth'
+        for content in (b'old', b'new'):
+            backend.put(content, str(path))
+            assert path.read_bytes() == content
+            backend.remove(str(path))
+
 
 class TestLatest:
     def test_by_number(self, tmp_path):
@@ -118,12 +126,16 @@ class TestHook:
             ({}, dict(backend=BACKEND, outdated=[])),
             (dict(out_dir='s3://bucket'), None),
             (dict(backend_args=dict(backend='local')), dict(backend='local')),
+            (dict(file_client_args=dict(backend='disk')), None),
         ],
     )
     def test_the_backend(self, tmp_path, options, chosen):
         hook = CheckpointHook(**options)
         WholeCheckpointsHook().before_run(SimpleNamespace(work_dir=str(tmp_path), hooks=[hook]))
         assert hook.backend_args == chosen
+        remote = CheckpointHook()
+        WholeCheckpointsHook().before_run(SimpleNamespace(work_dir='s3://bucket/run', hooks=[remote]))
+        assert remote.backend_args is None
 
     @pytest.mark.parametrize('save_best', ['coco/bbox_mAp', ['coco/bbox_mAP', 'coco/bbox_map']])
     def test_the_best_by_no_score(self, save_best):
@@ -229,6 +241,12 @@ def test_a_relative_out_dir_is_found_again(tmp_path, monkeypatch):
     assert latest_checkpoint('work_dirs/run') == 'ckpts/run/epoch_3.pth'
 
 
+def test_links_to_nothing_are_no_checkpoints(tmp_path):
+    save(tmp_path / 'epoch_2.pth')
+    (tmp_path / 'epoch_3.pth').symlink_to('gone.pth')
+    assert latest_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')
+
+
 def test_of_names_that_end_otherwise_the_last_one(tmp_path):
     for name in ('ep1_soft.pth', 'ep3_soft.pth', 'best_ep2_soft.pth'):
         (tmp_path / name).touch()
@@ -253,3 +271,13 @@ def test_an_out_dir_comes_before_an_earlier_training(tmp_path, monkeypatch, name
         save(Path(path))
     Path(name, 'last_checkpoint').write_text('out/run/epoch_3.pth')
     assert latest_checkpoint(name) == newest
+
+
+def test_the_work_directory_may_be_the_current_one(tmp_path, monkeypatch):
+    (tmp_path / 'run').mkdir()
+    monkeypatch.chdir(tmp_path / 'run')
+    for path in ('epoch_12.pth', 'out/run/epoch_3.pth'):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        save(Path(path))
+    Path('last_checkpoint').write_text('out/run/epoch_3.pth')
+    assert latest_checkpoint('.') == 'out/run/epoch_3.pth'

@@ -29,10 +29,10 @@ OPTIM_WRAPPER = dict(
 )
 
 
-def settings(model):
+def settings(model, **changes):
     """Learning rate and weight decay of each parameter, by its name."""
     names = {parameter: name for name, parameter in model.named_parameters()}
-    groups = build_optim_wrapper(model, OPTIM_WRAPPER).optimizer.param_groups
+    groups = build_optim_wrapper(model, dict(OPTIM_WRAPPER, **changes)).optimizer.param_groups
     return {names[group['params'][0]]: (group['lr'], group['weight_decay']) for group in groups}
 
 
@@ -92,6 +92,19 @@ def test_wrapped_parts():
     other = torch.nn.Module()
     other.model, other.head = torch.compile(MODELS.build(classifier)), model.head  # which has get_layer_depth, too
     assert [*settings(other).values()] == want
+
+
+def test_factors_of_parts_are_kept():
+    model = torch.nn.Module()
+    model.backbone, model.head = SOFT(NANO), torch.nn.Linear(2, 2)
+    keys = {'head': dict(lr_mult=10.0), 'stages.3': dict(lr_mult=0.1)}
+    alone, found = (
+        settings(model, paramwise_cfg=dict(layer_decay_rate=RATE, custom_keys=custom)) for custom in ({}, keys)
+    )
+    for name, (lr, _) in alone.items():
+        factor = next((one['lr_mult'] for key, one in keys.items() if key in name), 1)
+        assert found[name][0] == pytest.approx(factor * lr)
+    assert {lr for lr, _ in settings(model, paramwise_cfg=dict(bias_decay_mult=0.0)).values()} == {LR}
 
 
 class Deeper(torch.nn.Module):

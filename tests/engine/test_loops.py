@@ -269,6 +269,17 @@ def test_states_after_an_epoch_do_not_depend_on_workers(tmp_path):
     assert drawn[0] == drawn[1] and len({*drawn[0]}) == 2
 
 
+def test_each_process_draws_for_itself(tmp_path, monkeypatch):
+    drawn = []
+    for rank in (0, 1):
+        monkeypatch.setattr(loops, 'get_rank', lambda rank=rank: rank)
+        hooks = [dict(type='DrawHook')]
+        runner = loops.Runner(**toy.config(tmp_path, custom_hooks=hooks, randomness=dict(seed=1)))
+        runner.train()
+        drawn += [hook.drawn for hook in runner.hooks if isinstance(hook, DrawHook)]
+    assert len({*drawn[0], *drawn[1]}) == 4
+
+
 class Video(toy.ToyData):
     """Its samples are frames (video, number) of videos without boxes."""
 

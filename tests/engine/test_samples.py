@@ -5,8 +5,10 @@ import traceback
 
 import pytest
 import torch
+from mmengine.dataset import DefaultSampler
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
 
+from mmsoft.engine import samples
 from mmsoft.engine.samples import BrokenSample, NamedSamples, NumberedBatches, set_random_states
 
 
@@ -49,6 +51,11 @@ def test_it_is_named(workers):
     assert said.startswith('4.jpg cannot be loaded (OSError: cut off); fix it') and '\n' not in said
 
 
+def test_frames_of_a_video_have_a_number_alone():
+    with pytest.raises(BrokenSample, match=r'^Sample \(2, 5\) of Images cannot be loaded'):
+        NamedSamples(Images([(2, 5)]))[(2, 5)]
+
+
 def test_evaluation():
     loader = DataLoader(NamedSamples(Images([4])), batch_size=4)
     with pytest.raises(BrokenSample, match=r'^4\.jpg cannot be loaded'):
@@ -80,6 +87,21 @@ def test_batches_without_end():
     drawn = [next(batches) for _ in range(5)]
     assert [index for _, index in drawn[4]] == [0, 1, 2]
     assert len({key for batch in drawn for key, _ in batch}) == 13
+
+
+def test_endless_batches_are_shuffled_anew_in_each_epoch():
+    sampler, batches = DefaultSampler(Images(), shuffle=True, seed=0), dict(type=BatchSampler, drop_last=False)
+    drawn = iter(NumberedBatches(sampler, 5, batches, endless=True))
+    epochs = [[index for _ in range(2) for _, index in next(drawn)] for _ in range(3)]
+    assert len({*map(tuple, epochs)}) == 3 and all(sorted(epoch) == [*range(10)] for epoch in epochs)
+
+
+def test_processes_share_the_keys_of_one_that_has_their_batches(monkeypatch):
+    keys = []
+    for rank in (0, 1):
+        monkeypatch.setattr(samples, 'get_dist_info', lambda rank=rank: (rank, 2))
+        keys += [key for key, _ in next(iter(numbered()))]
+    assert sorted(keys) == [(0, 1, 0, place) for place in range(6)]
 
 
 def test_random_states():

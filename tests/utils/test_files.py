@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mmsoft.utils.files import atomic_write
+from mmsoft.utils import UsageError
+from mmsoft.utils.files import atomic_write, check_new
 
 
 def test_the_old_one_stays_until_the_new_one_is_whole(tmp_path):
@@ -28,9 +29,9 @@ def test_a_full_disk_before_the_first_byte_leaves_nothing(tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     monkeypatch.setattr(Path, 'rename', rename)
-    with pytest.raises(OSError, match='No space'), atomic_write(tmp_path / 'file'):
+    with pytest.raises(OSError, match='No space') as info, atomic_write(tmp_path / 'file'):
         pass
-    assert not os.listdir(tmp_path)
+    assert info.value.filename == str(tmp_path / 'file') and not os.listdir(tmp_path)
 
 
 def test_permissions_are_those_of_other_files(tmp_path):
@@ -54,11 +55,18 @@ def test_a_link_stays_one_and_what_is_no_file_is_left_alone(tmp_path):
     assert info.value.filename == str(tmp_path / 'pipe') and sorted(os.listdir(tmp_path)) == ['deep', 'link', 'pipe']
 
 
-def test_what_a_killed_process_left_is_replaced(tmp_path):
-    (tmp_path / '.file.0123abcd.partial').write_bytes(b'much longer than what is written now')
-    with atomic_write(tmp_path / 'file') as file:
+@pytest.mark.parametrize('name', ['file', 'file[1]'])
+def test_what_a_killed_process_left_is_replaced(tmp_path, name):
+    (tmp_path / f'.{name}.0123abcd.partial').write_bytes(b'much longer than what is written now')
+    with atomic_write(tmp_path / name) as file:
         file.write(b'new')
-    assert (tmp_path / 'file').read_bytes() == b'new' and os.listdir(tmp_path) == ['file']
+    assert (tmp_path / name).read_bytes() == b'new' and os.listdir(tmp_path) == [name]
+
+
+def test_a_link_to_nothing_is_no_new_folder(tmp_path):
+    (tmp_path / 'out').symlink_to('gone')
+    with pytest.raises(UsageError, match='out is not empty, and nothing there is overwritten'):
+        check_new(str(tmp_path / 'out'))
 
 
 def test_two_writers_of_one_file_leave_each_other_alone(tmp_path):
