@@ -104,9 +104,9 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     if sorted(classes) == list(getattr(dataset, 'folder_to_idx', ())) != list(classes):
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
     named = ', '.join([*classes[:9], '…'] if len(classes) > 9 else classes)
-    if (ids := getattr(dataset, 'cat_ids', None)) is not None:
-        _check_categories(dataset, list(classes), named)
-    in_videos = ids if hasattr(dataset, 'get_len_per_video') else ()  # MOT's files have one class of thirteen
+    in_videos = getattr(dataset, 'cat_ids', ()) if hasattr(dataset, 'get_len_per_video') else ()  # MOT's has 1 of 13
+    if getattr(dataset, 'cat_ids', None) is not None:
+        _check_categories(dataset, list(classes), named, len(in_videos or classes))
     wanted = len(in_videos or metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
     for name, module in model.named_modules() if classes else ():
         is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES
@@ -115,10 +115,10 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
             raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')
 
 
-def _check_categories(dataset: Dataset, classes: list[str], named: str) -> None:
-    """Raises UsageError if a COCO file lacks some of the classes, or has them in another order."""
+def _check_categories(dataset: Dataset, classes: list[str], named: str, count: int) -> None:
+    """Raises UsageError if a COCO file has not so many of the classes, or has them in another order."""
     file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
-    is_complete = len(ids) == len(classes) or (ids and hasattr(dataset, 'get_len_per_video'))
+    is_complete = len(ids) == count
     is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
     if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own takes long to read
         return

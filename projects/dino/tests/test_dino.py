@@ -21,6 +21,7 @@ from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Prob
 from projects.dino.__main__ import table
 from projects.dino.digits import make_data
 from projects.dino.evaluation import KNNTestLoop, knn_votes
+from projects.dino.training import cosine
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 NETWORKS = ('sima_xcit_small_12_p16', 'xcit_small_12_p16', 'deit_small')
@@ -160,6 +161,7 @@ def test_schedules_have_the_published_values(monkeypatch):
         assert moved == pytest.approx(expected[step]) and still == 0
         assert model.head.teacher_temperature == pytest.approx([0.04, 0.055, 0.07, 0.07][step // 2])
         assert [one is model.neck.last.weight for one in run.optim_wrapper.frozen] == [True] * (step < 2)
+    assert cosine(0.996, 1, 0, 8) == 0.996 and cosine(0.996, 1, 8, 8) == 1
     momenta = []
     monkeypatch.setattr(model, 'update_teacher', momenta.append)
     for run.iter in range(8):
