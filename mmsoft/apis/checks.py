@@ -91,7 +91,6 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
     number need not be ``exact``, they may have more classes.
     """
-    dataset = getattr(dataset, '_samples', dataset)
     for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
         if part is not None:
             check_classes(part, model, exact)

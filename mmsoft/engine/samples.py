@@ -64,8 +64,7 @@ class NamedSamples(Dataset):
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):  # pickle asks before there is a data set
             raise AttributeError(name)
-        samples = self._samples
-        return getattr(samples, name, samples) if name == 'dataset' else getattr(samples, name)  # that it wraps, or it
+        return getattr(self._samples, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._samples, name, value)  # mmdet's PipelineSwitchHook sets the pipeline

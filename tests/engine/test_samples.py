@@ -71,8 +71,8 @@ def test_the_data_set_inside_is_reached():
     """mmdet's hooks read what a data set knows, and set its pipeline."""
     dataset = pickle.loads(pickle.dumps(NamedSamples(Images())))
     dataset.broken = [1]
-    assert dataset.dataset.broken == [1] and dataset.metainfo['classes'] == ('cat',) and len(dataset) == 10
-    assert not hasattr(dataset, 'pipeline')
+    assert dataset._samples.broken == [1] and dataset.metainfo['classes'] == ('cat',) and len(dataset) == 10
+    assert not hasattr(dataset, 'pipeline') and not hasattr(dataset, 'dataset')
 
 
 def test_batches_continue_where_they_were_left():
