@@ -46,16 +46,16 @@ class _Resumable:
         broadcast_object_list(seed)
         self.batches: NumberedBatches = self.dataloader.batch_sampler
         self.batches.seed = self.batches.sampler.seed = seed[0]
-        self.batches.first, self.batches.trained = self.iter, self.iter if self.endless else self.trained()
+        self.batches.begin, self.batches.first = 0 if self.endless else self.epoch_begin(), self.iter
         if self.endless:
             self.dataloader_iterator = _Batches(repeat(None, self.iter), self.dataloader)
         else:  # epochs may have had another number of iterations before
-            self._max_iters = self.iter - self.batches.trained + (self.max_epochs - self.epoch) * len(self.dataloader)
+            self._max_iters = self.batches.begin + (self.max_epochs - self.epoch) * len(self.dataloader)
         return super().run()
 
     def run_iter(self, *args) -> None:
         """Trains on a batch."""
-        self.batches.first, self.batches.trained = self.batches.first - self.batches.trained, 0  # for hooks that load
+        self.batches.first = self.batches.begin  # for hooks that load
         set_random_states(self.batches.seed, 0, get_rank(), self.iter)
         try:
             super().run_iter(*args)
@@ -70,22 +70,21 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
-        self.batches.first, self.skipped = self.iter, self.batches.trained
-        begin = [self.epoch, self.iter - self.batches.trained, len(self.dataloader)]
-        self.runner.message_hub.update_info('epoch_begin', begin)
+        self.batches.first, self.skipped = self.iter, self.iter - self.batches.begin
+        self.runner.message_hub.update_info('epoch_begin', [self.epoch, self.batches.begin, len(self.dataloader)])
         super().run_epoch()
-        self.batches.trained = 0
+        self.batches.begin = self.iter
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
         """Trains on a batch."""
         super().run_iter(idx + self.skipped, data_batch)
 
-    def trained(self) -> int:
-        """Batches of this epoch that are trained; none if an epoch has another number of them than before."""
+    def epoch_begin(self) -> int:
+        """The iteration that began this epoch; the next one if an epoch has another number of batches than before."""
         size = len(self.dataloader)
         epoch, begin, size_then = self.runner.message_hub.get_info('epoch_begin', [self.epoch, self.epoch * size, size])
-        trained = self.iter - begin
-        return trained if (epoch, size_then) == (self.epoch, size) and 0 <= trained <= size else 0
+        is_same = (epoch, size_then) == (self.epoch, size) and begin <= self.iter <= begin + size
+        return begin if is_same else self.iter
 
 
 @LOOPS.register_module()

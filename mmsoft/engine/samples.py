@@ -115,20 +115,20 @@ class NumberedBatches:
 
     A key has the number of the iteration and the sample's place among those of all processes, whatever their number and
     that of workers. ``batches`` is the config of the batch sampler inside; ``endless`` ones go on with the next epoch.
-    Before use, ``seed`` of all keys, number of the ``first`` iteration, and ``trained`` batches to leave out are set.
+    Before use, ``seed`` of all keys, the iteration at the ``begin`` of the epoch, and the ``first`` to load are set.
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
         self.sampler, self.batch_size, self.endless = sampler, batch_size, endless
         self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
-        self.seed = self.first = self.trained = 0
+        self.seed = self.begin = self.first = 0
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Numbered]]:
         (rank, world_size), batches, first = get_dist_info(), self._batches(), self.first
-        for iteration in count(first - self.trained):
+        for iteration in count(self.begin):
             if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
                 set_random_states(self.seed, 2, iteration)
             if (batch := next(batches, None)) is None:

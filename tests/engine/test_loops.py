@@ -151,7 +151,7 @@ def test_batches_of_an_epoch_that_are_trained(iteration, epoch, begin, trained):
     """Of four in an epoch; those of another number of iterations than before count as none."""
     hub = MessageHub('epochs', runtime_info=dict(epoch_begin=begin) if begin else {})
     loop = SimpleNamespace(iter=iteration, epoch=epoch, dataloader=range(4), runner=SimpleNamespace(message_hub=hub))
-    assert loops.EpochBasedTrainLoop.trained(loop) == trained
+    assert loops.EpochBasedTrainLoop.epoch_begin(loop) == iteration - trained
 
 
 @DATASETS.register_module()
@@ -234,7 +234,7 @@ class Random(Sampler):
 def test_draws_of_samplers_follow_from_the_seed():
     def indices(trained, noise):
         batches = NumberedBatches(Random(range(1000)), 2, dict(type=BatchSampler, drop_last=False), endless=False)
-        batches.seed, batches.first, batches.trained = 3, 10 + trained, trained
+        batches.seed, batches.begin, batches.first = 3, 10, 10 + trained
         found = []
         for batch in batches:
             np.random.seed(noise)  # training in between

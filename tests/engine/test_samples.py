@@ -77,7 +77,7 @@ def test_the_data_set_inside_is_reached():
 
 def test_batches_continue_where_they_were_left():
     whole, rest = numbered(), numbered()
-    rest.first, rest.trained = 2, 2
+    rest.first = 2
     assert list(rest) == list(whole)[2:] and len(whole) == 4
     assert [index for _, index in list(whole)[3]] == [9]
 
