@@ -26,7 +26,6 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
         sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
         own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
         metrics = list(dicts(cfg.get(f'{name}_evaluator')))
-        kinds = {type_name(metric) for metric in metrics if metric.get('ann_file')}
         for metric in metrics:
             kind = type_name(metric)
             if count and kind == 'Accuracy' and np.max(metric.get('topk') or 1) > count:
@@ -34,7 +33,7 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
             if not metric.get('ann_file') or kind == 'COCOCaption':  # whose captions are in another file
                 continue
             file = Path(metric['ann_file'])
-            is_of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in kinds  # which are in another file
+            is_of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in map(type_name, metrics)  # in another file
             if own and not is_of_things and file.resolve() not in [path.resolve() for path in own]:
                 reads = f'{name}_dataloader reads {", ".join(map(str, own))}'
                 raise UsageError(f'{name}_evaluator.ann_file is {file}, and {reads}: set both to one file.')
@@ -91,9 +90,8 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
     number need not be ``exact``, they may have more classes.
     """
-    for part in getattr(dataset, 'datasets', [getattr(dataset, 'dataset', None)]):
-        if part is not None:
-            check_classes(part, model, exact)
+    for part in getattr(dataset, 'datasets', [dataset.dataset] if hasattr(dataset, 'dataset') else ()):
+        check_classes(part, model, exact)
     metainfo = getattr(dataset, 'metainfo', {})
     classes, palette = metainfo.get('classes') or (), metainfo.get('palette')
     if isinstance(classes, str):

@@ -58,6 +58,8 @@ def test_panoptic_data_are_scored_by_two_files(name):
     """mmdet's evaluators of panoptic and of instance segmentation."""
     cfg = load_config(f'{ROOT}/configs/{name}.py')
     check_evaluators(cfg, 'train', 'val', 'test')
+    del cfg.test_evaluator[0].ann_file  # CocoPanopticMetric compares with the data set
+    check_evaluators(cfg, 'test')
     cfg.val_evaluator[0].ann_file = 'x.json'
     assert 'val_evaluator.ann_file is x.json' in sentence(check_evaluators, cfg, 'val')
     cfg.val_evaluator = [dict(type='CocoMetric', ann_file=cfg.val_dataloader.dataset.ann_file) for _ in range(2)]
