@@ -3,7 +3,7 @@
 import io
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -46,14 +46,14 @@ def predict(
     out, cfg = Path(out_dir), load_config(config, cfg_options)
     names = find_inputs(cfg, source, out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
-    files = result_names(names.values(), task.suffix)
+    files = result_names(names, task.suffix)
     broken: list[Path] = []
     for path, image, prepared in prepare(task, names, broken):
         sample, drawing = task.forward(prepared), out / 'vis' / names[path]
         with whole_or_none(drawing):
             task.draw(image[..., ::-1].copy(), sample, drawing)
         if save_pred:
-            with atomic_write(out / 'preds' / files[names[path]]) as file:
+            with atomic_write(out / 'preds' / files[path]) as file:
                 file.write(task.encode(sample))
     print(f'Results of {len(names) - len(broken)} of {len(names)} images are in {out}.')
     return broken
@@ -94,9 +94,9 @@ def find_images(source: str) -> dict[Path, Path]:
     if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
     names = {path: path.relative_to(base) for path in images}
-    as_png, drawn = result_names(names.values(), '.png'), set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # not by OpenCV
-    own = {path: name if name.suffix.lower() in drawn else as_png[name] for path, name in names.items()}
-    return own if len(own) == len(set(own.values())) else {path: as_png[name] for path, name in names.items()}
+    as_png, drawn = result_names(names, '.png'), set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # not by OpenCV
+    own = {path: name if name.suffix.lower() in drawn else as_png[path] for path, name in names.items()}
+    return own if len(own) == len(set(own.values())) else as_png
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -124,8 +124,8 @@ def read_image(path: Path) -> np.ndarray:
     return image
 
 
-def result_names(names: Collection[Path], suffix: str) -> dict[Path, Path]:
-    """Names of results by those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
-    count = Counter([*names, *(name.with_suffix('') for name in names)])
-    alone = {name for name in names if count[name.with_suffix('')] == 1}
-    return {name: name.with_suffix(suffix) if name in alone else name.with_name(name.name + suffix) for name in names}
+def result_names(names: dict[Path, Path], suffix: str) -> dict[Path, Path]:
+    """Names of results for those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
+    count = Counter([*names.values(), *(name.with_suffix('') for name in names.values())])
+    alone = {path for path, name in names.items() if count[name.with_suffix('')] == 1}
+    return {path: one.with_suffix(suffix) if path in alone else Path(f'{one}{suffix}') for path, one in names.items()}

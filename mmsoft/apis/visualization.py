@@ -55,11 +55,11 @@ def visualize(
     if not all(0 <= stage < count for stage in stages):
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
     backbone.out_indices, backbone.out_type, backbone.with_cls_token = tuple(sorted(set(stages))), 'featmap', False
-    sheets, broken = result_names(names.values(), '.png'), []
+    sheets, broken = result_names(names, '.png'), []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):
             sheet = draw(model, task.collate([prepared]))
-            with atomic_write(out / sheets[names[path]]) as file:
+            with atomic_write(out / sheets[path]) as file:
                 sheet.savefig(file, format='png')
     if shares := {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}:
         Path(out_dir, 'attention_share.json').write_text(json.dumps(shares, indent=1))

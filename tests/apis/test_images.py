@@ -78,7 +78,9 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
 
 def test_names_of_results_are_unique_and_end_in_one_suffix():
     names = [Path(name) for name in ('a.jpg', 'b/a.png', 'b/a.jpg', 'b/a.jpg.tif', 'c.d.jpg', 'x.png')]
-    assert [name.as_posix() for name in result_names(names, '.png').values()] == [
+    found = result_names({Path('in', name): name for name in names}, '.png')
+    assert [*found] == [Path('in', name) for name in names]
+    assert [name.as_posix() for name in found.values()] == [
         'a.png',
         'b/a.png.png',
         'b/a.jpg.png',
