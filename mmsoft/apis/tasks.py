@@ -126,9 +126,8 @@ class Classification(Task):
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
         from mmpretrain.visualization import UniversalVisualizer
 
-        self.inferencer.visualizer = self.inferencer.visualizer or UniversalVisualizer()
         options = dict(classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path))
-        self.inferencer.visualizer.visualize_cls(image, sample, **options)
+        UniversalVisualizer().visualize_cls(image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
         (found,) = self.inferencer.postprocess([sample], [])
