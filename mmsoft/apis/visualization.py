@@ -1,10 +1,9 @@
 """What a network sees: a sheet of features and bottleneck kernels for each image, and the share of attention."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Optional
 
 import numpy as np
 import torch
@@ -13,10 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from torch import Tensor, nn
 
-from mmsoft.attention.measure import measured_attention, stage_of
-from mmsoft.attention.soft import BottleneckTokens
+from mmsoft.attention.measure import measured_attention, stage_of, watch_bottlenecks
 from mmsoft.backbones.base import BaseBackbone
-from mmsoft.ops.gaussian import gaussian_kernel
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import Options, load_config
 from mmsoft.utils.files import atomic_write
@@ -112,35 +109,3 @@ def feature_image(features: Tensor) -> np.ndarray:
     low, high = parts.quantile(0.01, 0), parts.quantile(0.99, 0)
     parts = ((parts - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
     return (255 * parts).round().byte().unflatten(0, features.shape[1:]).cpu().numpy()
-
-
-class Bottleneck(NamedTuple):
-    """Queries (h, d, H', W') of one of SOFT's attentions, and the tokens (h, m, d) that were sampled on a grid."""
-
-    queries: Tensor
-    tokens: Tensor
-    grid: tuple[int, int]
-
-    def kernel(self, y: float, x: float) -> tuple[Tensor, tuple[float, float]]:
-        r"""What the token nearest to (y, x) attends to, :math:`\exp(-\frac12 \|b - q_i\|^2)`: a row of SOFT's kernel.
-
-        Places are parts of height and width. Returns the kernel (H', W'), a mean over heads, and the token's place.
-        """
-        row, column = (min(int(part * count), count - 1) for part, count in zip((y, x), self.grid))
-        token = self.tokens[:, row * self.grid[1] + column, None]
-        kernel = gaussian_kernel(token, self.queries.flatten(2).mT).mean(0).view(self.queries.shape[2:])
-        return kernel, ((row + 0.5) / self.grid[0], (column + 0.5) / self.grid[1])
-
-
-@contextmanager
-def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
-    """Keeps, while the context lasts, the bottleneck of each attention of SOFT that samples on a grid, by its name."""
-    seen: dict[str, Bottleneck] = {}
-    names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
-
-    def keep(module: nn.Module, inputs: tuple, tokens: Any) -> None:
-        if module in names and not module.picks:
-            seen[names[module]] = Bottleneck(inputs[0].detach(), tokens.detach(), module.grid(inputs[0].shape[2:]))
-
-    with nn.modules.module.register_module_forward_hook(keep):
-        yield seen

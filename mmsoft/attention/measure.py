@@ -1,15 +1,17 @@
-"""What attention contributes to a network: measured while it runs, and taken away for comparison."""
+"""What attention contributes to a network, and looks at: measured while it runs, and taken away for comparison."""
 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor, nn
 
+from mmsoft.ops.gaussian import gaussian_kernel
+
 from .base import Attention, MultiheadAttention
-from .soft import SOFTAttention
+from .soft import BottleneckTokens, SOFTAttention
 from .softmax import SoftmaxAttention
 
 
@@ -86,6 +88,38 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
             handle = one.attended.register_forward_hook(lambda module, args, out: torch.zeros_like(out), prepend=True)
             stack.callback(handle.remove)
         yield len(chosen)
+
+
+class Bottleneck(NamedTuple):
+    """Queries (h, d, H', W') of one of SOFT's attentions, and the tokens (h, m, d) that were sampled on a grid."""
+
+    queries: Tensor
+    tokens: Tensor
+    grid: tuple[int, int]
+
+    def kernel(self, y: float, x: float) -> tuple[Tensor, tuple[float, float]]:
+        r"""What the token nearest to (y, x) attends to, :math:`\exp(-\frac12 \|b - q_i\|^2)`: a row of SOFT's kernel.
+
+        Places are parts of height and width. Returns the kernel (H', W'), a mean over heads, and the token's place.
+        """
+        row, column = (min(int(part * count), count - 1) for part, count in zip((y, x), self.grid))
+        token = self.tokens[:, row * self.grid[1] + column, None]
+        kernel = gaussian_kernel(token, self.queries.flatten(2).mT).mean(0).view(self.queries.shape[2:])
+        return kernel, ((row + 0.5) / self.grid[0], (column + 0.5) / self.grid[1])
+
+
+@contextmanager
+def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
+    """Keeps, while the context lasts, the bottleneck of each attention of SOFT that samples on a grid, by its name."""
+    seen: dict[str, Bottleneck] = {}
+    names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
+
+    def keep(module: nn.Module, inputs: tuple, tokens: Tensor) -> None:
+        if module in names and not module.picks:
+            seen[names[module]] = Bottleneck(inputs[0].detach(), tokens.detach(), module.grid(inputs[0].shape[2:]))
+
+    with nn.modules.module.register_module_forward_hook(keep):
+        yield seen
 
 
 def stage_of(name: str) -> int:
