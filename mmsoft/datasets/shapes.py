@@ -70,7 +70,7 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
 def _version(root: Path) -> dict[str, Any]:
     """What a folder was written from; empty if it is absent, empty, or does not say."""
     note = root / 'shapes.json'
-    if not note.exists() and root.exists() and not (root.is_dir() and not any(root.iterdir())):
+    if not note.exists() and root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UsageError(f'{root} is not the synthetic shapes data set and is left alone; move it, or run elsewhere.')
     try:
         return dict(json.loads(note.read_text())) if note.exists() else {}

@@ -62,5 +62,5 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
 
 def check_new(folder: str, option: str = '--out-dir') -> None:
     """Raises UsageError if a folder for results, an ``option``, holds something."""
-    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+    if os.path.lexists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another {option}.')
