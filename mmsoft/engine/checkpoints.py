@@ -52,12 +52,13 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
     ``last_checkpoint``, which is written later, tells the prefix of the name and CheckpointHook's ``out_dir``; files
     older than the one that it names are of an earlier training. Of names that end otherwise, it is the one named there.
     """
-    record = Path(work_dir, 'last_checkpoint')
+    work_dir, record = Path(work_dir), Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '')
     prefix = last.stem.rstrip('0123456789') if last.name else None  # such as 'epoch_'
-    folders = [Path(work_dir), *([last.parent] if last.parent != Path('.') else [])]
-    is_out_dir = last.parent.name == Path(work_dir).absolute().name and not Path(work_dir, last.name).is_file()
-    for folder in reversed(folders) if is_out_dir else folders:
+    folders = [work_dir] if last.parent == Path('.') else [work_dir, last.parent]
+    if last.parent.name == work_dir.absolute().name and not (work_dir / last.name).is_file():
+        folders.reverse()  # CheckpointHook's out_dir has a folder called like the work directory
+    for folder in folders:
         since = (folder / last.name).stat().st_mtime if (folder / last.name).is_file() else 0
         paths = [path for path in folder.glob('*.pth') if path.exists() and path.stat().st_mtime >= since]
         named = [(re.fullmatch(r'(?!best_)(.*?)(\d+)', path.stem), path) for path in paths]

@@ -166,14 +166,14 @@ class XCiTBlock(BaseModule):
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.attn = attn
-        self.gamma1 = nn.Parameter(torch.full((embed_dims,), gamma))
+        self.gamma1 = nn.Parameter(gamma * torch.ones(embed_dims))
         self.lpi = LocalPatchInteraction(embed_dims, act_cfg, norm_cfg) if lpi else None
         if lpi:
             self.norm3 = nn.LayerNorm(embed_dims, eps=1e-6)
-            self.gamma3 = nn.Parameter(torch.full((embed_dims,), gamma))
+            self.gamma3 = nn.Parameter(gamma * torch.ones(embed_dims))
         self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
-        self.gamma2 = nn.Parameter(torch.full((embed_dims,), gamma))
+        self.gamma2 = nn.Parameter(gamma * torch.ones(embed_dims))
         self.drop = nn.Sequential(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
@@ -210,10 +210,10 @@ class ClassAttentionBlock(BaseModule):
         self.norm_tokens = norm_tokens
         self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.attn = attn
-        self.gamma1 = nn.Parameter(torch.full((embed_dims,), gamma))
+        self.gamma1 = nn.Parameter(gamma * torch.ones(embed_dims))
         self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.ffn = FFN(embed_dims, act_cfg=act_cfg)
-        self.gamma2 = nn.Parameter(torch.full((embed_dims,), gamma))
+        self.gamma2 = nn.Parameter(gamma * torch.ones(embed_dims))
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""
