@@ -65,8 +65,8 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 
     What a classifier of ours has saved stays as it is. CheckpointError if it is of another backbone or size.
     """
-    if any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict) or not state_dict:
-        return  # the classifier is a part of another model, which has saved it
+    if not state_dict or any(BACKBONE in name and not re.match(r'backbone\.(?!module\.)', name) for name in state_dict):
+        return  # saved by another model, of which the classifier is a part, or by LoRA's around the backbone
     chosen, entry = select_state_dict(state_dict)
     family, whole = to_mmsoft(chosen)
     own = backbone.state_dict()

@@ -29,7 +29,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         backbones = {}
         for name, one in module.named_modules():
             start = re.sub(WRAPPERS, '', f'{name}.').lstrip('.')
-            if hasattr(one, 'get_layer_depth') and (start.endswith('backbone.') or isinstance(one, BaseBackbone)):
+            if hasattr(type(one), 'get_layer_depth') and (start.endswith('backbone.') or isinstance(one, BaseBackbone)):
                 backbones[start] = one
         if not backbones:
             raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')

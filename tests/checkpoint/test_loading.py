@@ -1,5 +1,6 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -402,6 +403,20 @@ def test_classifiers_translate_names_and_others_with_a_head_do_not(tmp_path):
     learner = torch.nn.ModuleDict(dict(backbone=model.backbone, head=torch.nn.Linear(2, 2)))  # of features
     with pytest.raises(CheckpointError, match='names of a backbone'):
         check_model(learner, path, whole=False)
+
+
+def test_checkpoints_of_low_rank_adapters_are_loaded(tmp_path):
+    """mmpretrain's LoRAModel around the backbone saves adapters and head, and answers for the backbone."""
+    models = pytest.importorskip('mmpretrain.registry').MODELS
+    deit, head = dict(NETWORKS[3], out_type='cls_token'), dict(type='LinearClsHead', num_classes=2, in_channels=32)
+    backbone = dict(type='LoRAModel', module=deit, rank=1, targets=[dict(type='.*qkv')])
+    model = dict(type='ImageClassifier', backbone=backbone, head=head)
+    trained, again = (models.build(copy.deepcopy(model)) for _ in range(2))
+    path = saved(tmp_path / 'x.pth', dict(state_dict=trained.state_dict()))
+    check_model(again, path)
+    again.load_state_dict(torch.load(path)['state_dict'])
+    assert len(trained.state_dict()) == 6
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in trained.state_dict().items())
 
 
 def test_a_checkpoint_is_of_the_model(tmp_path):

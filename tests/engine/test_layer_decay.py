@@ -128,6 +128,18 @@ def test_a_backbone_inside_of_a_backbone():
         assert settings(model)[name.replace('backbone', 'backbone.net')] == (pytest.approx(RATE * lr), decay)
 
 
+def test_low_rank_adapters_have_the_layers_of_what_they_adapt():
+    """mmpretrain's LoRAModel answers for the backbone, of whose names it knows other ones."""
+    lora = pytest.importorskip('mmpretrain.models.peft.lora')
+    model = torch.nn.Module()
+    model.backbone = lora.LoRAModel(dict(type='mmsoft.SOFT', arch=NANO), rank=1, targets=[dict(type='.*value')])
+    model.head = torch.nn.Linear(2, 2)
+    found = settings(model)
+    for stage in range(3):
+        name = f'backbone.module.stages.{stage}.blocks.0.attn.value.lora_up.weight'
+        assert found[name][0] == pytest.approx(LR * RATE ** (4 - stage))
+
+
 def test_backbones_inside_of_other_models():
     """A student and a teacher have one each."""
     model, plain = (torch.nn.Module() for _ in range(2))
