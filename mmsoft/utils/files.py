@@ -40,11 +40,12 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():  # such as /dev/null
         raise FileExistsError(errno.EEXIST, 'not a file', given)
-    for left in path.parent.glob(f'.{glob.escape(path.name)}.*.partial'):
+    name = path.name[:50]  # a long one may be as long as the disk allows
+    for left in path.parent.glob(f'.{glob.escape(name)}.*.partial'):
         with suppress(OSError), left.open('rb') as file:  # a living writer has locked it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
-    begun = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+    begun = path.with_name(f'.{name}.{secrets.token_hex(4)}')
     partial = begun.with_name(f'{begun.name}.partial')
     try:
         with whole_or_none(begun), whole_or_none(partial), begun.open('xb') as file:
@@ -62,5 +63,6 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
 
 def check_new(folder: str, option: str = '--out-dir') -> None:
     """Raises UsageError if a folder for results, an ``option``, holds something."""
+    folder = folder or '.'  # as Path understands it
     if os.path.lexists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another {option}.')

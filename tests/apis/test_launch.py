@@ -281,6 +281,19 @@ def test_what_scores_of_coco_need(coco, key):
     assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
 
 
+def test_ids_of_objects_that_scores_can_hold(coco):
+    """pycocotools puts them into an array of numbers, after the first epoch, which takes '12' and not 'a2'."""
+    file = Path(coco['data_root'], 'x.json')
+    content = json.loads(file.read_text())
+    cfg = Config(dict(val_evaluator=dict(type='CocoMetric', ann_file=str(file)), val_dataloader=dict(dataset=coco)))
+    for number in ('12', 'a2'):
+        content['annotations'][1]['id'] = number
+        file.write_text(json.dumps(content))
+        if number == '12':
+            check_evaluators(cfg, 'val')
+    assert "has the id 'a2', and scores need numbers" in sentence(check_evaluators, cfg, 'val')
+
+
 def test_annotations_that_scores_do_not_count(coco, capsys):
     """pycocotools writes the id of what a detection found, or 0."""
     file = Path(coco['data_root'], 'x.json')

@@ -55,12 +55,21 @@ def test_a_link_stays_one_and_what_is_no_file_is_left_alone(tmp_path):
     assert info.value.filename == str(tmp_path / 'pipe') and sorted(os.listdir(tmp_path)) == ['deep', 'link', 'pipe']
 
 
-@pytest.mark.parametrize('name', ['file', 'file[1]'])
+@pytest.mark.parametrize('name', ['file', 'file[1]', 255 * 'n'])
 def test_what_a_killed_process_left_is_replaced(tmp_path, name):
-    (tmp_path / f'.{name}.0123abcd.partial').write_bytes(b'much longer than what is written now')
+    (tmp_path / f'.{name[:50]}.0123abcd.partial').write_bytes(b'much longer than what is written now')
     with atomic_write(tmp_path / name) as file:
         file.write(b'new')
     assert (tmp_path / name).read_bytes() == b'new' and os.listdir(tmp_path) == [name]
+
+
+def test_no_name_is_the_current_folder(tmp_path, monkeypatch):
+    """As of a variable of the shell that is not set."""
+    monkeypatch.chdir(tmp_path)
+    check_new('')
+    Path('file').touch()
+    with pytest.raises(UsageError, match='^. is not empty'):
+        check_new('')
 
 
 def test_a_link_to_nothing_is_no_new_folder(tmp_path):
