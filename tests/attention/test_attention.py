@@ -26,6 +26,7 @@ from mmsoft.attention.base import MultiheadAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.backbones.sima_cvt import ConvProjection
 from mmsoft.checkpoint.names import to_mmsoft
+from mmsoft.layers.blocks import PostNormBlock, PreNormBlock
 from mmsoft.layers.xcit import attend_inside, extent_mask
 from mmsoft.ops import soft_attention
 from mmsoft.registry import MODELS
@@ -202,8 +203,17 @@ def test_one_for_each_stage():
         'EfficientAttention',
         'SoftmaxAttention',
     ]
+    assert [type(stage.blocks[0]) for stage in model.stages] == [PostNormBlock] * 3 + [PreNormBlock]
+    assert isinstance(SOFT('tiny', attention=[soft] * 4).stages[3].blocks[0], PostNormBlock)
     with pytest.raises(ValueError, match='each of the 4 stages; got 2'):
         SOFT('tiny', attention=[soft, soft])
+
+
+class PlainSOFT(SOFTAttention):
+    """A user's, without the option ``norm``."""
+
+    def __init__(self, site):
+        super().__init__(site, norm=False)
 
 
 @pytest.mark.parametrize('kwargs, plain', [
@@ -213,6 +223,7 @@ def test_one_for_each_stage():
     (dict(attention_norm=False, attention=dict(type=SOFTAttention, norm=True)), False),
     (dict(attention=dict(type='SOFTAttention', norm=False)), True),
     (dict(attention=dict(type='SOFTAttention')), False),
+    (dict(attention=dict(type=PlainSOFT)), True),
     (dict(), False),
 ], ids=str)  # yapf: disable
 def test_attention_norm_is_not_lost(kwargs, plain):
@@ -368,6 +379,29 @@ def test_soft_attention_approximates_the_exact_one():
         linear.weight.data = 9 * torch.eye(32, dtype=torch.float64)  # tokens far apart: only the ridge differs
     x = inputs()
     assert_close(soft(x, (6, 10)), exact(x, (6, 10)), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize('extra', [1, 2])
+@torch.no_grad()
+def test_class_tokens_take_no_part_in_the_convolution_of_soft(extra):
+    attn, x = SOFTAttention(SITE).double(), inputs(tokens=60 + extra)
+    attn.attended.register_forward_hook(lambda module, args, out: out * 0)
+    out = attn(x, (6, 10))
+    assert_close(out[:, extra:], attn(x[:, extra:], (6, 10)))
+    assert_close(out[:, :extra], attn.proj.bias.expand_as(out[:, :extra]))
+
+
+@pytest.mark.parametrize('norm', [False, True])
+@pytest.mark.parametrize('limit', [None, 8])
+@torch.no_grad()
+def test_steps_of_the_inverse_count(norm, limit):
+    x, outs = inputs(), []
+    for steps in (1, 20):
+        torch.manual_seed(0)
+        attn = SOFTAttention(SITE, norm, newton_iterations=steps, bottleneck_limit=limit).double()
+        attn.attended.register_forward_hook(lambda module, args, out: outs.append(out))
+        attn(x, (6, 10))
+    assert (outs[0] - outs[1]).norm() > 0.1 * outs[1].norm()
 
 
 def test_names_of_a_users_attention_are_its_own():

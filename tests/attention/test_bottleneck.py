@@ -56,6 +56,14 @@ def test_random_positions_are_drawn_anew_in_training():
     assert not torch.equal(module(q), module(q))
 
 
+def test_random_positions_are_of_the_whole_map():
+    module, q = BottleneckTokens(1, 4, 'random'), torch.arange(64.0).view(1, 1, 8, 8)
+    module.norm = module.act = torch.nn.Identity()
+    drawn = torch.cat([module(q).flatten() for _ in range(200)])
+    assert drawn.unique().tolist() == [*range(64)]
+    assert module.eval()(q).max() >= 4
+
+
 def test_biased_sampling_takes_the_first_tokens():
     module, q = BottleneckTokens(8, 4, 'biased'), torch.randn(1, 8, 8, 8)
     torch.testing.assert_close(module(q), module.act(module.norm(q.flatten(2).transpose(1, 2)[:, :4])))

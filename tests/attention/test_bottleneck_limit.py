@@ -51,6 +51,8 @@ def test_number_of_tokens(sampling, monkeypatch):
         same = (few.unsqueeze(3) == full.unsqueeze(2)).all(-1)  # each is one of all, and they are in their order
         places = [place.nonzero()[0].item() for place in same[0, 0]]
         assert places == sorted(set(places))
+        if sampling == 'biased':
+            assert places == [*range(8)]
         if sampling in ('conv', 'avg_pool'):  # one of each 4 or 5 tokens, in most columns of the map
             assert all(i * 35 // 8 <= place < (i + 1) * 35 // 8 for i, place in enumerate(places))
             assert len({place % 7 for place in places}) >= 5

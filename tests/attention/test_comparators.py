@@ -15,8 +15,9 @@ from mmsoft.attention import (
 )
 from mmsoft.attention.cosformer import _waves
 from mmsoft.attention.nystromformer import pseudoinverse
-from mmsoft.attention.performer import orthogonal_gaussian
-from mmsoft.backbones import SOFT
+from mmsoft.attention.performer import orthogonal_gaussian, performer_product
+from mmsoft.backbones import SOFT, SimACvT
+from mmsoft.backbones.sima_cvt import ConvProjection
 
 HW, SITE = (6, 10), Site(32, 2, (6, 10))
 
@@ -50,11 +51,37 @@ def test_features_are_orthogonal():
 
 
 @torch.no_grad()
+def test_features_are_saved():
+    source, twin, x = PerformerAttention(SITE).double(), PerformerAttention(SITE).double(), tokens()
+    twin.load_state_dict(source.state_dict())
+    assert torch.equal(twin(x, HW), source(x, HW))
+
+
+def test_performer_of_queries_far_from_all_keys():
+    """Of values that are all the same, it is that value, however small the weights."""
+    q, k = 10 * torch.randn(2, 1, 2, 60, 16, dtype=torch.float64)
+    value = torch.randn(16, dtype=torch.float64).expand(1, 2, 60, 16)
+    assert_close(performer_product(q, k, value, orthogonal_gaussian(44, 16).double()), value)
+
+
+@torch.no_grad()
 def test_nystromformer_with_all_tokens_as_landmarks_is_softmax():
     softmax = SoftmaxAttention(SITE)
     nn.init.normal_(softmax.qkv.weight, std=0.5)  # a matrix that is far from singular
     nystromformer, x = with_weights_of(NystromformerAttention(SITE, iterations=40), softmax), tokens()
     assert_close(nystromformer(x, HW), softmax(x, HW), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_nystromformer_with_a_class_token():
+    """Eq. 13 of 2102.03902, dense; the class token attends and is attended to, but is in no window."""
+    attn, x = NystromformerAttention(SITE._replace(ratio=2), iterations=40).double(), tokens(1)
+    nn.init.normal_(attn.qkv.weight, std=0.5)
+    q, k, v = attn.split_heads(x, HW)
+    few_q, few_k = (t[:, :, 1:].unflatten(2, (3, 2, 5, 2)).mean((3, 5)).flatten(2, 3) for t in (q, k))
+    left, middle, right = (((a @ b.mT) / 4).softmax(-1) for a, b in ((q, few_k), (few_q, few_k), (few_q, k)))
+    out = left @ torch.linalg.pinv(middle) @ right @ v
+    assert_close(attn(x, HW), attn.proj(out.transpose(1, 2).flatten(2)), rtol=1e-5, atol=1e-6)
 
 
 def test_pseudoinverse():
@@ -66,9 +93,13 @@ def test_pseudoinverse():
 
 @torch.no_grad()
 def test_linformer_that_keeps_all_tokens_is_softmax():
-    softmax, x = SoftmaxAttention(SITE).double(), tokens(1)
+    softmax, x, seen = SoftmaxAttention(SITE).double(), tokens(1), []
     linformer = LinformerAttention(SITE).double()
     linformer.reduce.weight.data = torch.eye(16, dtype=torch.float64)[..., None, None]
+    reduced = linformer.kv(torch.cat([x[:, :1], linformer.norm(x[:, 1:])], dim=1))  # the class token is as it was
+    linformer.kv.register_forward_hook(lambda module, args, out: seen.append(out))
+    linformer(x, HW)
+    assert_close(seen[0], reduced)
     linformer.norm = nn.Identity()
     for name, parameter in (('weight', softmax.qkv.weight), ('bias', softmax.qkv.bias)):
         setattr(linformer.q, name, nn.Parameter(parameter[:32]))
@@ -77,13 +108,15 @@ def test_linformer_that_keeps_all_tokens_is_softmax():
     assert_close(linformer(x, HW), softmax(x, HW))
 
 
+@pytest.mark.parametrize('extra', [0, 1])
 @pytest.mark.parametrize('reweight', [False, True])
 @torch.no_grad()
-def test_cosformer_is_a_mean_weighted_by_positions(reweight):
+def test_cosformer_is_a_mean_weighted_by_positions(reweight, extra):
     """Dense, in the other order of products; of values that are all the same, it is that value."""
-    attn, x = CosFormerAttention(SITE, reweight).double(), tokens()
+    attn, x = CosFormerAttention(SITE, reweight).double(), tokens(extra)
     q, k, v = (t.relu() if i < 2 else t for i, t in enumerate(attn.split_heads(x, HW)))
     rows, columns = (t.flatten() * torch.pi / 2 for t in torch.meshgrid(torch.arange(6) / 6, torch.arange(10) / 10))
+    rows, columns = (torch.cat([torch.zeros(extra), t]) for t in (rows, columns))  # where class tokens stand
     weights = q @ k.mT
     if reweight:
         weights = weights * (rows[:, None] - rows).cos() * (columns[:, None] - columns).cos()
@@ -114,12 +147,18 @@ def test_parameters_in_the_body_of_soft_tiny(name, millions):
     assert sum(p.numel() for p in model.parameters()) + 513 * 1000 == pytest.approx(millions * 1e6, abs=6e3)
 
 
+@pytest.mark.parametrize('name', ['CosFormerAttention', 'LinformerAttention', 'NystromformerAttention'])
+def test_projections_that_are_not_used(name):
+    model = SimACvT(dict(embed_dims=[8] * 3, num_heads=[1] * 3, depths=[1] * 3), attention=dict(type=name))
+    assert not any(isinstance(module, ConvProjection) for module in model.modules())
+
+
 @torch.no_grad()
 def test_small_weights_of_cosformer_have_a_mean_too():
-    attn, x = CosFormerAttention(SITE).double(), tokens(scale=0.05)
+    attn, x = CosFormerAttention(SITE).double(), tokens(scale=0.0005)
     nn.init.zeros_(attn.qkv.bias)
     q, k, v = (t.unflatten(2, (2, -1)).transpose(1, 2) for t in (x @ attn.qkv.weight.T + attn.qkv.bias).chunk(3, -1))
     weights = q.relu() @ k.relu().mT
-    assert 1e-6 < weights.sum(-1).max() < 1
+    assert 1e-6 < weights.sum(-1).max() < 1e-3
     mean = (weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)) @ v
     assert_close(attn(x, HW), attn.proj(mean.transpose(1, 2).flatten(2)))

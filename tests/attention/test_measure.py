@@ -61,6 +61,31 @@ def test_share_of_others_is_that_of_attention_beside_the_input_of_the_block():
     assert share == pytest.approx((out.norm() / seen['x'].norm()).item(), rel=1e-4)
 
 
+@pytest.mark.parametrize('network', ['deit', 'cvt'], indirect=True)
+@torch.no_grad()
+def test_gain_of_others_is_that_over_the_values(network):
+    name, attention = next((name, one) for name, one in network.named_modules() if isinstance(one, SimAAttention))
+    attention.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
+    seen = {}
+    with measured_attention(network) as contributions:
+        network(torch.randn(2, 3, 64, 64))
+    q, k, v = attention.split_heads(seen['x'], seen['hw'])
+    wanted = (attention.product(q, k, v).norm() / v.norm()).item()
+    assert contributions[name].gain == pytest.approx(wanted, rel=1e-4)
+
+
+@torch.no_grad()
+def test_exponent_is_the_mean_of_all_passes():
+    network, images = NETWORKS['soft']().eval(), torch.randn(2, 1, 3, 64, 64) * torch.tensor([1, 9]).view(2, 1, 1, 1, 1)
+    found = []
+    for passes in (images[:1], images[1:], images):
+        with measured_attention(network) as contributions:
+            for image in passes:
+                network(image)
+        found.append(contributions['stages.0.blocks.0.attn'].exponent)
+    assert found[0] != pytest.approx(found[1], rel=0.01) and found[2] == pytest.approx(sum(found[:2]) / 2)
+
+
 def test_measuring_leaves_the_network_as_it_was(network):
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():

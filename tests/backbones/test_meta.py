@@ -29,6 +29,21 @@ def test_architectures(backbone, arch):
     assert all(tensor.is_meta for tensor in model.state_dict().values())
 
 
+@pytest.mark.parametrize(
+    'backbone, arch, out_indices',
+    [
+        (SOFT, 'small', (0, 1, 2, 3)),
+        (SimAXCiT, 'small-12-p16', (3, 5, 7, 11)),
+        (SimADeiT, 'small', (3, 5, 7, 11)),
+        (SimACvT, '13', (0, 1, 2)),
+    ],
+)
+def test_what_a_config_may_leave_out(backbone, arch, out_indices):
+    with torch.device('meta'):
+        model = backbone()
+    assert (model.arch, model.out_indices) == (backbone.read_arch(arch), out_indices)
+
+
 @pytest.mark.parametrize('name', NAMES)
 def test_attentions(name):
     cfg, site = dict(type=name), Site(32, 2, (8, 8), ratio=4)
@@ -47,10 +62,12 @@ def grids(*sides):
     [
         (SOFT, {}, grids(56, 28, 14, 7), [8, 4, 2, 1]),
         (SOFT, dict(img_size=512), grids(128, 64, 32, 16), [8, 4, 2, 1]),
+        (SOFT, dict(img_size=100), grids(25, 13, 7, 4), [8, 4, 2, 1]),
         (SimAXCiT, dict(arch='tiny-12-p16', out_indices=0), grids(14), [2]),
         (SimAXCiT, dict(arch='tiny-12-p8', out_indices=0), grids(28), [4]),
         (SimADeiT, dict(out_indices=0), grids(14), [2]),
         (SimADeiT, dict(out_indices=0, img_size=512), grids(32), [2]),
+        (SimADeiT, dict(out_indices=0, img_size=100), grids(7), [2]),
         (SimACvT, {}, grids(56, 28, 14), [8, 4, 2]),
     ],
     ids=lambda value: getattr(value, '__name__', None),
@@ -125,6 +142,7 @@ def test_parameters_of_sizes_without_a_config(backbone, arch, millions):
         model = backbone(arch, out_type='cls_token')
     head = 1001 * model.out_channels[-1]
     assert (sum(p.numel() for p in model.parameters()) + head) / 1e6 == pytest.approx(millions, rel=0.01)
+    assert (np.divide(model.arch['embed_dims'], model.arch['num_heads']) == 64).all()  # channels of each head
 
 
 @pytest.mark.parametrize('arch', [arch for arch in SimAXCiT.arch_settings if not arch.startswith('tiny-20')])

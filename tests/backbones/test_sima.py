@@ -11,11 +11,13 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from published import to_published
 from reference_sima import cvt, deit, xcit
 from reference_weights import reference_images, reference_state_dict, reference_tensor
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
 
 from mmsoft.attention import MultiheadAttention, SimAClassAttention, SoftmaxClassAttention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
+from mmsoft.backbones.sima_cvt import QuickGELU
 from mmsoft.checkpoint.names import SIMA_CVT, SIMA_DEIT, SIMA_XCIT, to_mmsoft
 from mmsoft.utils import OptionError
 
@@ -180,6 +182,11 @@ def test_any_input_size(backbone, height, width):
     assert cls.shape == (2, last.size(1))
 
 
+def test_patches_of_another_size():
+    model = small(SimADeiT, patch_size=8, img_size=64)
+    assert model(torch.rand(1, 3, 40, 17))[0].shape == (1, 32, 5, 3)
+
+
 @EACH
 @pytest.mark.parametrize(
     'kwargs',
@@ -197,12 +204,15 @@ def test_no_unused_parameters(backbone, kwargs):
 
 @EACH
 def test_with_cp_gives_the_same_gradients(backbone):
-    gradients = []
+    gradients, calls = [], []
     for with_cp in (False, True, 'ffn'):
         model = small(backbone, with_cp=with_cp, with_cls_token=True, drop_rate=0.1, drop_path_rate=0.1).train()
+        for block in (blocks := [module for module in model.modules() if hasattr(module, 'ffn')]):
+            block.norm1.register_forward_hook(lambda *args, with_cp=with_cp: calls.append(with_cp))
         torch.manual_seed(1)
         sum(out.square().sum() for out in tensors(model(torch.rand(2, 3, 64, 64)))).backward()
         gradients.append([p.grad for p in model.parameters()])
+    assert calls == [False] * len(blocks) + [True] * 2 * len(blocks) + ['ffn'] * len(blocks)
     for plain, *recomputed in zip(*gradients):
         for one in recomputed:
             assert_close(plain, one)
@@ -224,6 +234,24 @@ def test_frozen_stages(backbone, stages):
     assert bool(trained & first) == (stages < 0)
     assert [block in trained for block in blocks] == [i >= stages for i in range(3)]
     assert bool(trained) == (stages < 3)
+
+
+@EACH
+def test_dropout_and_stochastic_depth(backbone):
+    """As published: linear over all blocks of DeiT and of CvT's last stage, the same in all of XCiT's."""
+    options = dict(out_indices=(1,))
+    if backbone is SimACvT:
+        options = dict(arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 2, 2]))
+    model = small(backbone, drop_rate=0.1, drop_path_rate=0.2, **options)
+    drops = [module.drop for module in model.modules() if hasattr(module, 'drop')]
+    rates = {SimAXCiT: [0.2, 0.2], SimADeiT: [0, 0.1], SimACvT: [0, 0, 0, 0, 0.2]}[backbone]
+    assert [(drop[0].p, drop[1].drop_prob) for drop in drops] == [(0.1, pytest.approx(rate)) for rate in rates]
+
+
+@pytest.mark.parametrize('backbone, eps', [(SimAXCiT, 1e-6), (SimADeiT, 1e-6), (SimACvT, 1e-5)])
+def test_layer_norms_have_the_published_eps(backbone, eps):
+    model = small(backbone, with_cls_token=True)
+    assert {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)} == {eps}
 
 
 @EACH
@@ -378,6 +406,16 @@ def test_ablations_change_the_result(backbone, kwargs):
     assert not torch.allclose(tensors(plain(images))[-1], tensors(ablated(images))[-1], atol=1e-4)
 
 
+@EACH
+def test_activations_of_every_block(backbone):
+    """And of the class token's; the convolutions that make XCiT's patches keep theirs."""
+    model = small(backbone, act_cfg=dict(type='ReLU'), with_cls_token=True)
+    kinds = [(name, type(m)) for name, m in model.named_modules() if isinstance(m, (QuickGELU, nn.GELU, nn.ReLU))]
+    stem = [kind for name, kind in kinds if name.startswith('patch_embed')]
+    assert {kind for name, kind in kinds if not name.startswith('patch_embed')} == {nn.ReLU}
+    assert stem == [nn.GELU] * 2 * (backbone is SimAXCiT)
+
+
 def test_without_local_patch_interaction():
     model = small(SimAXCiT, lpi=False)
     assert not any('lpi' in name or name.endswith(('gamma3', 'norm3.bias')) for name in model.state_dict())
@@ -398,7 +436,8 @@ def test_layer_depth_covers_every_parameter(backbone):
 @pytest.mark.parametrize('backbone', [SimAXCiT, SimACvT])
 def test_syncbn_files_load_into_bn(backbone):
     sync = small(backbone, norm_cfg=dict(type='SyncBN'))
-    assert any(isinstance(m, torch.nn.SyncBatchNorm) for m in sync.modules())
+    norms = [module for module in sync.modules() if isinstance(module, _BatchNorm)]
+    assert norms and all(isinstance(module, nn.SyncBatchNorm) for module in norms)
     small(backbone).load_state_dict(sync.state_dict())
 
 
@@ -417,10 +456,21 @@ def test_initialisation(backbone):
     assert all(out.isfinite().all() for out in tensors(model(torch.rand(2, 3, 64, 64))))
 
 
+@pytest.mark.parametrize('backbone', [*SMALL, SOFT])
+def test_initialisation_of_ones_own(backbone):
+    init_cfg = dict(type='Constant', layer='Linear', val=3)
+    model = backbone(**{**SMALL.get(backbone, SMALL_SOFT), 'init_cfg': init_cfg})
+    model.init_weights()
+    assert all((m.weight == 3).all() for m in model.modules() if isinstance(m, nn.Linear))
+    assert model.init_cfg == [init_cfg]
+
+
 @pytest.mark.parametrize('arch, gamma', [('tiny-12-p16', 1), ('tiny-20-p8', 1e-5), ('small-24-p16', 1e-5)])
 def test_first_gamma(arch, gamma):
     block = SimAXCiT(arch, out_indices=0).blocks[0]
     assert all((g == gamma).all() for g in (block.gamma1, block.gamma2, block.gamma3))
+    for block in SimAXCiT(dict(XCIT, gamma=gamma), out_type='cls_token').cls_blocks:
+        assert (block.gamma1 == gamma).all() and (block.gamma2 == gamma).all()
 
 
 @EACH

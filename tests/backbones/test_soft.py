@@ -107,7 +107,7 @@ def test_class_token():
         *_, (same, cls) = build(with_cls_token=True).eval()(x)
         (vector,) = build(out_type='cls_token').eval()(x)
     assert_close([same, vector], [last, cls], tolerance=0)
-    assert cls.shape == (2, 64)
+    assert cls.shape == (2, 64) and build().norm.eps == 1e-6
 
 
 @pytest.mark.parametrize('frozen', [-1, 0, 1, 2, 3, 4])
@@ -123,6 +123,7 @@ def test_frozen_stages(frozen):
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {
         name for name, _ in model.named_parameters() if should_train(name)
     }
+    model.train()
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if frozen < 4:
         assert set(gradients(model, images())) == {name for name, p in model.named_parameters() if p.requires_grad}
@@ -131,10 +132,12 @@ def test_frozen_stages(frozen):
             assert torch.equal(buffer, before[name]) != should_train(name)
 
 
-def test_norm_eval():
-    model = build(norm_eval=True).train()
+@pytest.mark.parametrize('name', ['BN', 'SyncBN'])
+def test_norm_eval(name):
+    model = build(norm_eval=True, norm_cfg=dict(type=name)).train()
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    assert norms and not any(norm.training for norm in norms) and model.stages[0].blocks[0].training
+    assert not any(norm.training for norm in norms) and model.stages[0].blocks[0].training
+    assert [type(norm).__name__ for norm in norms] == [dict(BN='BatchNorm2d', SyncBN='SyncBatchNorm')[name]] * 6
 
 
 @pytest.mark.parametrize('frozen', [-1, 0, 2])
@@ -157,13 +160,28 @@ def test_dropout_and_stochastic_depth(rates):
         assert_close(model.eval()(x), build().eval()(x), tolerance=0)
 
 
-def test_drop_path_is_the_published_one():
+@pytest.mark.parametrize('drop_rate', [0, 0.1])
+def test_drop_path_is_the_published_one(drop_rate):
     """Linear over all blocks; what the published code calls so is dropout in SOFT layers and real in the last stage."""
-    stages = SOFT('tiny', drop_path_rate=0.2).stages
+    stages = SOFT('tiny', drop_rate=drop_rate, drop_path_rate=0.2).stages
     drops = [block.drop for stage in stages for block in stage.blocks]
-    rates = torch.linspace(0, 0.2, 8).tolist()
-    assert [drop.p for drop in drops[:6]] == pytest.approx(rates[:6])
-    assert [(drop[0].p, drop[1].drop_prob) for drop in drops[6:]] == [(0, pytest.approx(rate)) for rate in rates[6:]]
+    rates = torch.linspace(0, 0.2, 8)
+    assert [drop.p for drop in drops[:6]] == pytest.approx((1 - (1 - drop_rate) * (1 - rates[:6])).tolist())
+    last = [(drop_rate, pytest.approx(rate)) for rate in rates[6:].tolist()]
+    assert [(drop[0].p, drop[1].drop_prob) for drop in drops[6:]] == last
+    shorter = SOFT('tiny', out_indices=(1,), drop_path_rate=0.2).stages[1].blocks  # is the same up to there
+    assert [block.drop.p for block in shorter] == pytest.approx(rates[1:3].tolist())
+
+
+def test_initialisation():
+    model = SOFT('tiny', out_indices=(2,))
+    model.init_weights()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d) and module.groups == 1 and module.out_channels > 16:
+            fan_out = module.out_channels * module.kernel_size[0] ** 2
+            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
+        if isinstance(module, torch.nn.Linear):
+            assert module.weight.std().item() == pytest.approx(0.02, rel=0.1) and not module.bias.any()
 
 
 @both_norms

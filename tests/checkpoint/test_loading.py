@@ -99,6 +99,10 @@ def test_prefix(tmp_path, prefix):
     backbone = SOFT(SMALL, out_indices=(0, 1))
     load_pretrained(backbone, path, prefix)
     assert loaded(backbone, published)
+    init_cfg = dict(type='Pretrained', checkpoint=path, prefix=prefix)
+    by_config = SOFT(SMALL, out_indices=(0, 1), init_cfg=init_cfg)
+    by_config.init_weights()
+    assert loaded(by_config, published)
     with pytest.raises(CheckpointError, match='no names that start with pupil.; leave prefix out'):
         load_pretrained(backbone, path, 'pupil')
 

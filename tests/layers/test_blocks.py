@@ -49,14 +49,25 @@ def test_large_maps_are_the_same_with_and_without_gradients(make):
     torch.testing.assert_close(chunked, block(x, (72, 72)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize('block', [PreNormBlock, XCiTBlock])
 @torch.no_grad()
-def test_an_image_is_dropped_as_a_whole():
+def test_an_image_is_dropped_as_a_whole(block):
     torch.manual_seed(0)
-    block = PreNormBlock(attention(), 64, drop_path_rate=0.5).train()
-    block.attn.forward = lambda x, hw: torch.zeros_like(x)
+    block = block(attention(), 64, drop_path_rate=0.5).train()
+    block.attn.forward = lambda x, *hw: torch.zeros_like(x)
     x = torch.randn(8, 2048, 64)
     changed = (block(x, (32, 64)) != x).any(-1).float().mean(1)
     assert set(changed.tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize('block, norms', [(PostNormBlock, 2), (PreNormBlock, 0), (XCiTBlock, 0)])
+@torch.no_grad()
+def test_every_branch_has_dropout(block, norms):
+    """Without branches, pre-norm blocks do nothing, and post-norm blocks normalise."""
+    x = want = torch.randn(2, 6, 64)
+    for _ in range(norms):
+        want = torch.nn.functional.layer_norm(want, (64,))
+    torch.testing.assert_close(block(attention(), 64, drop_rate=1).train()(x, (2, 3)), want)
 
 
 @pytest.mark.parametrize('extra', [0, 1])

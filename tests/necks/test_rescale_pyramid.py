@@ -30,6 +30,8 @@ def test_identity_and_pooling():
     x = torch.rand(1, 4, 6, 6)
     same, half = neck([x, x])
     assert same is x and torch.equal(half, torch.nn.functional.max_pool2d(x, 2))
+    odd = -torch.rand(1, 4, 5, 7)
+    assert torch.equal(neck([odd])[1], torch.nn.functional.max_pool2d(odd, 2, ceil_mode=True))
 
 
 @pytest.mark.parametrize('rescales', [(4, 2, 1, 0.5), (2, 1, 0.5, 0.25)])
@@ -57,6 +59,12 @@ def test_norm_is_chosen_by_config(norm):
     norm_cfg = dict(type=norm, **(dict(num_groups=2) if norm == 'GN' else {}))
     neck = MODELS.build(dict(type='mmsoft.RescalePyramid', in_channels=8, norm_cfg=norm_cfg))
     assert type(neck.levels[0][1]).__name__ == dict(SyncBN='SyncBatchNorm', GN='GroupNorm')[norm]
+
+
+def test_initialisation():
+    neck = RescalePyramid(8, init_cfg=dict(type='Constant', layer='ConvTranspose2d', val=3))
+    neck.init_weights()
+    assert all((level.weight == 3).all() for level in (neck.levels[0][0], neck.levels[0][3], neck.levels[1][0]))
 
 
 def test_errors():
