@@ -45,7 +45,8 @@ def _check_annotations(file: Path, metric: dict[str, Any], sets: list[dict[str, 
     """Raises UsageError if an object of the data sets' classes lacks what pycocotools needs to count it."""
     content = json.loads(file.read_text())
     names = {one['id']: one['name'] for one in content.get('categories', ())}
-    scored = {name for one in sets for name in (one.get('metainfo') or {}).get('classes') or names.values()}
+    given = [(one.get('metainfo') or {}).get('classes') for one in sets]  # or the name of a file with them
+    scored = {name for one in given for name in (one if one and not isinstance(one, str) else names.values())}
     for number, one in enumerate(content.get('annotations', ())):
         if names.get(one.get('category_id')) not in scored:
             continue
@@ -56,7 +57,7 @@ def _check_annotations(file: Path, metric: dict[str, Any], sets: list[dict[str, 
         first = shapes[0] if isinstance(shapes, list) else shapes  # all that pycocotools looks at
         if 'segm' in metric.get('metric', ()) and not (isinstance(first, dict) or np.size(first) > 4):
             raise UsageError(f'{place} has no polygon of 3 points, which segm needs.')
-        if isinstance(one.get('id'), str) and not one['id'].isdigit():
+        if isinstance(one.get('id'), str) and not one['id'].isdecimal():
             raise UsageError(f'{place} has the id {one["id"]!r}, and scores need numbers.')
         if one.get('id') == 0:  # pycocotools' mark of detections that found nothing
             print_log(f'{place} has the id 0, which scores never count: begin with 1.')
@@ -72,11 +73,11 @@ def check_resumable(checkpoint: str) -> None:
 
 
 def check_objects(dataset: Dataset) -> None:
-    """Raises UsageError if no image of a COCO data set has an object; mmdet leaves out boxes below one pixel."""
-    infos = map(dataset.get_data_info, range(len(dataset))) if hasattr(dataset, 'cat_ids') else [{}]
+    """Raises UsageError if no image of a detector's data set has an object; mmdet leaves out boxes below one pixel."""
+    infos = map(dataset.get_data_info, range(len(dataset))) if hasattr(dataset, 'get_data_info') else [{}]
     if not any(info.get('instances', True) for info in infos):  # a video has images
-        form = 'boxes are [x, y, width, height] in pixels, image_id and category_id ids of an image and a category'
-        raise UsageError(f'{dataset.ann_file} has no objects for its images: {form}.')
+        form = "COCO's boxes are [x, y, width, height] in pixels, image_id and category_id ids of an image and category"
+        raise UsageError(f'{getattr(dataset, "ann_file", "The data set")} has no objects of its classes; {form}.')
 
 
 def check_mixing(model: nn.Module) -> None:

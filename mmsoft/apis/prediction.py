@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
+import cv2
 import mmcv
 import numpy as np
 from mmengine.config import Config
@@ -46,8 +47,7 @@ def predict(
     out, cfg = Path(out_dir), load_config(config, cfg_options)
     names = find_inputs(cfg, source, out_dir)
     task = build_task(cfg, checkpoint, device, score_thr)
-    files = result_names(names, task.suffix)
-    broken: list[Path] = []
+    files, broken = result_names(names, task.suffix), []
     for path, image, prepared in prepare(task, names, broken):
         sample, drawing = task.forward(prepared), out / 'vis' / names[path]
         with whole_or_none(drawing):
@@ -74,11 +74,12 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
     for path in track(list(images), description='Images'):
         try:
             image = read_image(path)
-        except BrokenImage as error:
+            prepared = task.prepare(image)
+        except (BrokenImage, cv2.error) as error:  # OpenCV's if the pipeline shrinks a narrow one to nothing
             print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
             broken.append(path)
         else:
-            yield path, image, task.prepare(image)
+            yield path, image, prepared
 
 
 def find_images(source: str) -> dict[Path, Path]:
@@ -87,7 +88,7 @@ def find_images(source: str) -> dict[Path, Path]:
     Broken links and all else called like an image are for :func:`read_image` to refuse. UsageError if there is nothing.
     """
     root = Path(source)
-    if not root.is_dir() and not root.is_file():
+    if not source or not (root.is_dir() or root.is_file()):
         raise UsageError(f'There is no image or folder {source}.')
     base, found = (root, sorted(root.rglob('*'))) if root.is_dir() else (root.parent, [root])
     images = [path for path in found if path == root or (path.suffix.lower() in SUFFIXES and not path.is_dir())]

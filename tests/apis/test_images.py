@@ -7,6 +7,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from mmsoft.apis.prediction import BrokenImage, find_images, read_image, result_names
+from mmsoft.utils import UsageError
 
 
 def test_links_and_pipes_are_found_and_refused(tmp_path):
@@ -22,6 +23,15 @@ def test_links_and_pipes_are_found_and_refused(tmp_path):
     for path in found[1:]:
         with pytest.raises(BrokenImage):
             read_image(path)
+
+
+def test_no_name_is_no_folder(tmp_path, monkeypatch):
+    """As of a variable of the shell that is not set."""
+    Image.new('L', (4, 3)).save(tmp_path / 'x.png')
+    monkeypatch.chdir(tmp_path)
+    assert len(find_images('.')) == 1
+    with pytest.raises(UsageError, match='no image or folder'):
+        find_images('')
 
 
 def test_what_opencv_does_not_read_pillow_does(tmp_path):

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toy
-from mmdet.datasets import CocoDataset, Objects365V1Dataset
+from mmdet.datasets import CocoDataset, Objects365V1Dataset, VOCDataset
 from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
+from mmengine.dataset import RepeatDataset
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS
 from mmengine.runner import CheckpointLoader, Runner
@@ -159,12 +160,27 @@ def test_videos_have_objects_in_their_images():
 @pytest.mark.parametrize('wrong', [dict(bbox=[0.1, 0.1, 0.5, 0.5]), dict(image_id=999), None])
 def test_images_without_objects(coco, wrong):
     coco['filter_cfg'] = None
-    check_objects(built(coco, ('star', 'heart')))
+    for whole in (built(coco, ('star', 'heart')), RepeatDataset(built(coco, ('star', 'heart')), 2)):
+        check_objects(whole)
     file = Path(coco['data_root'], 'x.json')
     content = json.loads(file.read_text())
     content['annotations'] = [dict(one, **wrong) for one in content['annotations']] if wrong else []
     file.write_text(json.dumps(content))
     assert 'x.json has no objects' in sentence(check_objects, built(coco, ('star', 'heart')))
+    assert 'has no objects' in sentence(check_objects, RepeatDataset(built(coco, ('star', 'heart')), 2))
+
+
+def test_voc_images_without_objects_of_the_classes(tmp_path):
+    (tmp_path / 'Annotations').mkdir()
+    (tmp_path / 'list.txt').write_text('1')
+    box = ''.join(f'<{side}>{at}</{side}>' for side, at in dict(xmin=1, ymin=1, xmax=9, ymax=9).items())
+    star = f'<object><name>star</name><difficult>0</difficult><bndbox>{box}</bndbox></object>'
+    size = '<size><width>64</width><height>64</height></size>'
+    (tmp_path / 'Annotations/1.xml').write_text(f'<annotation>{size}{star}</annotation>')
+    options = dict(data_root=str(tmp_path), ann_file='list.txt', data_prefix=dict(sub_data_root=''), pipeline=[])
+    check_objects(VOCDataset(**options, metainfo=dict(classes=('star',))))
+    wrong = VOCDataset(**options, metainfo=dict(classes=('Star',)))
+    assert 'list.txt has no objects of its classes' in sentence(check_objects, wrong)
 
 
 def test_classes_that_are_not_in_the_file(coco):
@@ -269,9 +285,11 @@ def test_classifiers_that_mix_images_count_classes_twice(train_cfg):
             assert sentence(check_mixing, model) == says
 
 
+@pytest.mark.parametrize('classes', [None, ('star', 'heart'), 'classes.txt'])
 @pytest.mark.parametrize('key', ['iscrowd', 'area'])
-def test_what_scores_of_coco_need(coco, key):
+def test_what_scores_of_coco_need(coco, key, classes):
     """pycocotools ends with a KeyError, after the first epoch."""
+    coco['metainfo'] = dict(classes=classes) if classes else None
     file = Path(coco['data_root'], 'x.json')
     cfg = Config(dict(val_evaluator=dict(type='CocoMetric', ann_file=str(file)), val_dataloader=dict(dataset=coco)))
     check_evaluators(cfg, 'val')

@@ -80,6 +80,16 @@ def test_every_task(name, tiny_model, pictures, tmp_path, capsys):
         assert found['pred_class']
 
 
+def test_what_a_pipeline_shrinks_to_nothing_is_skipped(tiny_model, tmp_path, capsys):
+    """As the tiny model's, to 320 pixels at most; what is skipped is named."""
+    (tmp_path / 'in').mkdir()
+    for name, width in (('good', 90), ('narrow', 900)):
+        cv2.imwrite(str(tmp_path / f'in/{name}.png'), np.zeros((1, width, 3), np.uint8))
+    broken = predict(*tiny_model('mask_rcnn_soft_tiny_1x'), str(tmp_path / 'in'), str(tmp_path / 'out'), 'cpu')
+    assert broken == [tmp_path / 'in/narrow.png'] and files(tmp_path / 'out/vis') == ['good.png']
+    assert 'in/narrow.png is skipped' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize('name', NAMES)
 def test_every_task_is_seen(name, tiny_model, pictures, tmp_path):
     out = tmp_path / 'out'
