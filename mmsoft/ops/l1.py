@@ -60,7 +60,7 @@ def _attend(
     """:func:`l1_attention`, or that of the ``first`` query alone, normalised by all."""
     if mask is not None:
         q, k = (tokens.masked_fill(~mask[:, None, :, None], 0) for tokens in (q, k))
-    scale = 1 / (_norm(q, p, eps) * _norm(k, p, eps))
+    scale = _norm(q, p, eps).reciprocal() * _norm(k, p, eps).reciprocal()  # (1 / product)², in gradients, may overflow
     q = q[..., :1, :] if first else q
     if order == 'auto' and not is_exporting():
         (n, d), (m, c) = q.shape[-2:], v.shape[-2:]

@@ -117,3 +117,23 @@ def test_half_precision_gradients_are_finite():
 def test_unknown_order():
     with pytest.raises(ValueError, match='auto, tokens, channels'):
         l1_attention(*qkv(4, 4, 2, 2), order='rows')
+
+
+@pytest.mark.parametrize('order', ['tokens', 'channels'])
+@pytest.mark.parametrize('scale', [1e-11, 1e10])
+def test_gradients_of_small_and_large_channels(order, scale):
+    """The square of both norms' product is no float32 number."""
+    q, k, v, grad = torch.randn(4, 2, 2, 30, 8)
+    inputs = [t.requires_grad_() for t in (scale * q, scale * k, v)]
+    got = torch.autograd.grad(l1_attention(*inputs, order=order), inputs, grad)
+    wide = [t.detach().double().requires_grad_() for t in inputs]
+    want = torch.autograd.grad(dense.l1_attention(*wide), wide, grad.double())
+    assert max((a - b).abs().max() / b.abs().max() for a, b in zip(got, want)) < 1e-5
+
+
+@pytest.mark.parametrize('order', ['tokens', 'channels'])
+def test_second_derivatives_of_a_channel_of_zeros(order):
+    inputs = [t.index_fill(3, torch.tensor(0), 0).requires_grad_() for t in torch.randn(3, 1, 1, 9, 4)]
+    grads = torch.autograd.grad(l1_attention(*inputs, order=order).square().sum(), inputs, create_graph=True)
+    second = torch.autograd.grad(sum(grad.sum() for grad in grads), inputs)
+    assert all(t.isfinite().all() for t in second)
