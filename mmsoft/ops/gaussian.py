@@ -133,8 +133,8 @@ def _kernel(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _centred(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Both token sets around the middle of their means, which changes no distance, but keeps digits."""
+    """Both token sets around the mean of the smaller one, which keeps digits, also beside a query that is far away."""
     if not is_exporting() and (x.numel() == 0 or y.numel() == 0):
         return x, y
-    center = (x.detach().mean(-2, keepdim=True) + y.detach().mean(-2, keepdim=True)) / 2
+    center = (y if is_exporting() or y.size(-2) <= x.size(-2) else x).detach().mean(-2, keepdim=True)
     return x - center, y - center

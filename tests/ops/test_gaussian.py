@@ -295,3 +295,14 @@ class TestFusedKernels:
         assert fused.serves(*case)
         monkeypatch.setattr(torch.backends.cuda, 'mem_efficient_sdp_enabled', lambda: False)
         assert not fused.serves(*case)
+
+
+@every_route
+@pytest.mark.parametrize('far', [1e3, 1e6])
+def test_a_token_far_away_does_not_cost_the_others_their_digits(far, route):
+    """As a broken pixel's, among queries; bottleneck tokens, the smaller set, are normalised."""
+    x, y, b = (t.float() for t in inputs((1, 2, 300, 60, 32, 32)))
+    x[:, :, 7] += far
+    for sets in ((x, y, b), (y, x, x.flip(2).clamp(-1, 1))):
+        got = value_and_grads(gaussian_product, *sets, dtype=torch.float32)
+        assert max(error(got, value_and_grads(dense.gaussian_product, *(t.double() for t in sets)))) < 1e-5
