@@ -37,8 +37,7 @@ class SOFTAttention(Attention):
         initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less
             for a kernel that begins wide. From scratch, SOFT-Norm learns to attend at once with 0.3 where it may
             never begin to with 1; detectors with plain SOFT do not learn with 0.3.
-        newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`. With 40 or
-            more, float32 may overflow up to 96 bottleneck tokens.
+        newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`.
         bottleneck_limit (int, optional): Maximum number of bottleneck tokens, at least 4, for large images. Up to it
             nothing changes; beyond, so many of them are taken, spread evenly over the map. Defaults to None.
         bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see

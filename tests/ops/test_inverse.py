@@ -140,3 +140,12 @@ def test_gradcheck_where_converged(shape, method):
     assert torch.autograd.gradcheck(
         lambda h, y: inverse_product(h + h.mT, y, alpha), (half, y.requires_grad_()), fast_mode=True
     )
+
+
+@pytest.mark.parametrize('steps', [23, 30, 60])
+def test_many_steps_at_the_border_of_convergence_do_not_overflow(steps):
+    """The row sum of a pair that is far from all others is an eigenvalue, and αλ² is 2 up to rounding."""
+    matrix, y = torch.eye(4).repeat(300, 1, 1), torch.ones(300, 4, 1)
+    matrix[:, 0, 1] = matrix[:, 1, 0] = torch.logspace(-6, -2, 300)
+    out = inverse_product(matrix, y, 2 / matrix.sum(-1).amax(-1)[:, None, None].square(), steps)
+    assert out.abs().max() < 1.1
