@@ -51,6 +51,8 @@ def test_every_size_has_a_name():
 def test_maps_of_columns_are_those_of_detectors():
     model = timm.create_model('sima_xcit_nano_12_p16', features_only=True)
     assert tuple(model.feature_info.out_indices) == (3, 5, 7, 11)
+    model = small('sima_deit_tiny', arch=dict(COLUMN, depth=6), features_only=True)
+    assert tuple(model.feature_info.out_indices) == (1, 2, 3, 5)
 
 
 def test_all_names_can_be_imported():
@@ -105,6 +107,8 @@ class TestAsTimmTests:
         model.set_grad_checkpointing()
         assert torch.allclose(model(x), expected, rtol=1e-4, atol=1e-5)
         assert any(getattr(module, 'with_cp', False) for module in model.modules())
+        model.set_grad_checkpointing(False)
+        assert not any(getattr(module, 'with_cp', False) for module in model.modules())
 
     def test_backward(self, name):
         model = small(name, num_classes=42).train()
@@ -117,6 +121,7 @@ class TestAsTimmTests:
         features = model.forward_features(x)
         pooled = model.forward_head(features, pre_logits=True)
         assert features.shape[-1] == model.num_features and pooled.shape == (2, model.head_hidden_size)
+        assert torch.equal(pooled, features[:, 0]), 'the class token'
         assert torch.equal(model.forward_head(features), model(x)) and model(x).shape == (2, 7)
         for part in (model.default_cfg['classifier'], model.default_cfg['first_conv']):
             assert f'{part}.weight' in model.state_dict()
@@ -139,9 +144,12 @@ class TestAsTimmTests:
         (last,) = model.forward_intermediates(x, indices=1, output_fmt='NLC', intermediates_only=True)
         assert torch.equal(last, maps[-1].flatten(2).transpose(1, 2)) and torch.equal(last, features[:, 1:])
         assert model.prune_intermediate_layers([-2, 0]) == [len(maps) - 2, 0]
+        with pytest.raises(OptionError, match="output_fmt must be one of NCHW, NLC; got 'NHWC'"):
+            model.forward_intermediates(x, output_fmt='NHWC')
         found = model.forward_intermediates(x, indices=[len(maps) - 2, 0], intermediates_only=True)
         assert torch.equal(found[0], maps[-2]) and torch.equal(found[1], maps[0])
-        assert model(x).shape[-1] == model.num_features and len(model.state_dict()) < len(small(name).state_dict())
+        assert model(x).shape[2:] == (model.num_features,), 'all tokens'
+        assert len(model.state_dict()) < len(small(name).state_dict())
 
     def test_symbolic_trace(self, name):
         extraction = pytest.importorskip('torchvision.models.feature_extraction')
@@ -164,6 +172,13 @@ class TestAsTimmTests:
         assert max(rates) == 1 and min(rates) <= 0.5**depth
         coarse = group_parameters(model, model.group_matcher(coarse=True))
         assert sum(map(len, coarse.values())) == len(list(model.parameters())) and 1 < len(coarse) <= 6
+        stem = {one for one in dict(model.named_parameters()) if one.startswith(('backbone.p', 'backbone.cls_token'))}
+        assert stem in ({*coarse[0]}, set())
+
+    def test_linear_layers_begin_as_published(self, name):
+        linear = [module for module in small(name).backbone.modules() if isinstance(module, torch.nn.Linear)]
+        assert not any(module.bias.any() for module in linear if module.bias is not None)
+        assert all(0.015 < module.weight.std() < 0.025 for module in linear) and linear
 
     def test_creating_one_logs_nothing(self, name, caplog, capfd):
         small(name)
@@ -275,12 +290,16 @@ def test_own_initialisation_of_parts():
     assert (stage.blocks[0].norm1.weight == 1).all()
 
 
-def test_weights_of_a_config_come_last(tmp_path):
+@pytest.mark.parametrize('options', [{}, dict(prefix='student')], ids=str)
+def test_weights_of_a_config_come_last(tmp_path, options):
     trained = small('soft_norm_tiny').backbone
     for parameter in trained.parameters():
         torch.nn.init.normal_(parameter)
-    torch.save(trained.state_dict(), tmp_path / 'x.pth')
-    model = small('soft_norm_tiny', init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'x.pth')))
+    student = {f'student.{name}': tensor for name, tensor in trained.state_dict().items()}
+    others = {f'teacher.{name}': torch.zeros_like(tensor) for name, tensor in trained.state_dict().items()}
+    torch.save({**student, **others} if options else trained.state_dict(), tmp_path / 'x.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'x.pth'), **options)
+    model = small('soft_norm_tiny', init_cfg=init_cfg)
     assert all(
         torch.equal(parameter, trained.state_dict()[name]) for name, parameter in model.backbone.named_parameters()
     )
@@ -317,10 +336,11 @@ def test_files_and_names_of_a_config_run_nothing(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match='its override loads weights'):
         small('sima_deit_tiny', init_cfg=dict(type='Constant', layer='LayerNorm', val=1, override=override))
     for options in (dict(norm_cfg=dict(type='pathlib.Path.touch')), dict(init_cfg=[dict(type='mmsoft.os.system')])):
-        with pytest.raises(UsageError, match='is no registered name'):
+        with pytest.raises(UsageError, match="type '(pathlib.Path.touch|mmsoft.os.system)' is no registered name"):
             small('soft_norm_tiny', **options)
     assert not Path('run').exists()
-    assert small('soft_norm_tiny', attention=dict(type='mmsoft.SOFTAttention'))
+    for kind in ('mmsoft.SOFTAttention', SOFTAttention):  # a class is of a program, and not of the Hub
+        assert small('soft_norm_tiny', attention=dict(type=kind))
 
 
 def test_pruning_keeps_frozen_what_is():

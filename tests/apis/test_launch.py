@@ -105,8 +105,8 @@ def test_a_training_from_scratch_loads_and_freezes_nothing():
         ('broken.py', 'model = dict(', 'cannot be read'),
         ('undefined.py', 'model = dict(type=Nowhere)', 'Nowhere'),
         ('baseless.py', "_base_ = 'mmdet::no/such_config.py'", 'no/such_config.py'),
-        ('scopeless.py', 'model = dict()', 'default_scope'),
-        ('foreign.py', "default_scope = 'mmocr'", 'mmocr'),
+        ('scopeless.py', 'model = dict()', 'scopeless.py has default_scope'),
+        ('foreign.py', "default_scope = 'mmocr'", "foreign.py has default_scope='mmocr'; set one of mmdet"),
     ],
 )
 def test_configs_that_cannot_be_read(tmp_path, name, content, says):

@@ -5,9 +5,11 @@ import os
 import pickle
 import tarfile
 import zipfile
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.utils import digit_version
@@ -49,13 +51,14 @@ def cut(path, share):
     return written(path, path.read_bytes()[: int(path.stat().st_size * share)])
 
 
-def repacked(path, compression=zipfile.ZIP_STORED, replace=(b'', b'')):
-    """The same archive, compressed, or with other bytes in its pickle."""
+def repacked(path, compression=zipfile.ZIP_STORED, replace=(b'', b''), part=''):
+    """The same archive, it or a part compressed, or with other bytes in its pickle."""
     with zipfile.ZipFile(path) as archive:
         entries = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
-    with zipfile.ZipFile(path, 'w', compression) as archive:
+    with zipfile.ZipFile(path, 'w') as archive:
         for name, data in entries:
-            archive.writestr(name, data.replace(*replace) if name.endswith('data.pkl') else data)
+            data = data.replace(*replace) if name.endswith('data.pkl') else data
+            archive.writestr(name, data, compression if part in name else zipfile.ZIP_STORED)
     return path
 
 
@@ -100,6 +103,10 @@ BAD = {
         lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED),
         'is compressed or a tar archive, which could',
     ),
+    'packed in part': (
+        lambda path: repacked(saved(path, {'a': torch.zeros(10**6)}), zipfile.ZIP_DEFLATED, part='data/0'),
+        'is compressed or a tar archive, which could',
+    ),
     'stretched': (lambda path: saved(path, {'a': torch.zeros(1).expand(10**12)}), 'its tensors claim more bytes'),
     'stretched a little': (lambda path: saved(path, {'a': torch.zeros(1).expand(999)}), 'its tensors claim more bytes'),
     'longer than its record': (
@@ -114,6 +121,11 @@ BAD = {
     'no weights: on no device': (
         lambda path: saved(path, {'a': torch.zeros(9, device='meta')}),
         'sparse, quantized, nested or meta tensor',
+    ),
+    'no weights: sparse': (lambda path: saved(path, {'a': torch.eye(3).to_sparse()}), 'holds a sparse, quantized'),
+    'no weights: quantized': (
+        lambda path: saved(path, {'a': torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}),
+        'holds a sparse, quantized',
     ),
     'opcodes': (lambda path: written(path, pickle.dumps({}, 4)), 'not a checkpoint of torch'),
     'list': (lambda path: saved(path, [torch.zeros(2)]), 'holds a list and no dict'),
@@ -203,6 +215,43 @@ def test_files_of_trainers_are_read(tmp_path, torch_version):
     assert not isinstance(checkpoint['message_hub']['log_scalars']['loss'], HistoryBuffer)
     assert HistoryBuffer._statistics_methods == before_methods, 'a file changed the class'
     assert set(getattr(torch.serialization, 'get_safe_globals', list)()) == before
+
+
+@pytest.mark.parametrize('core', ['numpy.core', 'numpy._core'])
+def test_numbers_of_every_kind_are_read(tmp_path, core, torch_version):
+    """NumPy 2 has another name for its module."""
+    numbers = [np.dtype(kind).type(1) for kind in '?bBhHiIlLqQefd']
+    path = saved(tmp_path / 'x.pth', dict(WEIGHTS, scores=numbers))
+    own = next(name for name in (b'numpy._core', b'numpy.core') if name in path.read_bytes())
+    read = read_checkpoint(repacked(path, replace=(own, core.encode())))['scores']
+    assert read == numbers and [one.dtype for one in read] == [one.dtype for one in numbers]
+
+
+def test_files_of_the_old_format_are_read(tmp_path):
+    """Of torch before 1.6, which none can map into memory."""
+    path = saved(tmp_path / 'x.pth', WEIGHTS, _use_new_zipfile_serialization=False)
+    for peek in (False, True):
+        assert all(torch.equal(one, WEIGHTS[name]) for name, one in read_checkpoint(path, peek=peek).items())
+
+
+def test_names_that_are_no_strings_are_left_out():
+    assert set(select_state_dict({0: torch.ones(1), 'a': torch.ones(1)})[0]) == {'a'}
+
+
+def test_a_file_that_may_not_be_read_is_not_damaged(tmp_path, monkeypatch):
+    path = saved(tmp_path / 'x.pth', WEIGHTS)
+    monkeypatch.setattr(torch, 'load', Mock(side_effect=PermissionError(13, 'Permission denied')))
+    with pytest.raises(CheckpointError, match=r'x.pth cannot be read \(Permission denied\)'):
+        read_checkpoint(path)
+
+
+def test_safetensors_are_read_to_a_device(tmp_path, monkeypatch):
+    seen, load = [], safetensors.torch.load_file
+    monkeypatch.setattr(safetensors.torch, 'load_file', lambda path, device=None: seen.append(device) or load(path))
+    safetensors.torch.save_file(WEIGHTS, tmp_path / 'x.safetensors')
+    for device in ('cpu', torch.device('cpu'), lambda storage, place: storage):
+        assert set(read_checkpoint(tmp_path / 'x.safetensors', device)) == set(WEIGHTS)
+    assert seen == ['cpu', torch.device('cpu'), 'cpu']
 
 
 @pytest.mark.parametrize('device', ['cuda:99', 'nowhere', torch.device('cuda', 99)])

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import init_default_scope
 from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local, load_state_dict
 from published import published_state_dict, to_published, write_timm_file
 
@@ -412,6 +413,7 @@ def test_classifiers_translate_names_and_others_with_a_head_do_not(tmp_path):
 def test_checkpoints_of_low_rank_adapters_are_loaded(tmp_path):
     """mmpretrain's LoRAModel around the backbone saves adapters and head, and answers for the backbone."""
     models = pytest.importorskip('mmpretrain.registry').MODELS
+    init_default_scope('mmpretrain')  # whatever tests before have left
     deit, head = dict(NETWORKS[3], out_type='cls_token'), dict(type='LinearClsHead', num_classes=2, in_channels=32)
     backbone = dict(type='LoRAModel', module=deit, rank=1, targets=[dict(type='.*qkv')])
     model = dict(type='ImageClassifier', backbone=backbone, head=head)
@@ -538,24 +540,22 @@ class TestHub:
     def test_what_goes_wrong_is_one_sentence(self, monkeypatch):
         huggingface_hub = pytest.importorskip('huggingface_hub')
 
-        def fail(*args):
-            raise OSError('no network')
-
-        monkeypatch.setattr(huggingface_hub, 'hf_hub_download', fail)
-        with pytest.raises(CheckpointError, match='soft.safetensors cannot be downloaded .no network.'):
-            read_checkpoint(self.ADDRESS)
+        for error in (OSError('no network'), ValueError('no network')):  # the Hub's own are of either kind
+            monkeypatch.setattr(huggingface_hub, 'hf_hub_download', Mock(side_effect=error))
+            with pytest.raises(CheckpointError, match='soft.safetensors cannot be downloaded .no network.'):
+                read_checkpoint(self.ADDRESS)
         for address in ('hf://soft.pth', 'hf://someone/soft.pth', 'hf://someone/soft/'):
             with pytest.raises(CheckpointError, match=f'{address} is not an address of the form hf://owner/name/file'):
                 read_checkpoint(address)
 
-    @pytest.mark.parametrize('address', ['https://localhost/my file.pth', 'https://localhost:abc/x.pth'])
+    @pytest.mark.parametrize('address', ['http://localhost/my file.pth', 'https://localhost:abc/x.pth'])
     def test_what_is_no_address(self, address):
         with pytest.raises(CheckpointError, match='cannot be downloaded'):
             read_checkpoint(address)
 
     def test_without_the_library(self, monkeypatch):
         monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
-        with pytest.raises(CheckpointError, match='needs huggingface_hub, which is not installed'):
+        with pytest.raises(CheckpointError, match='soft.safetensors needs huggingface_hub, which is not installed'):
             read_checkpoint(self.ADDRESS)
 
 
@@ -585,6 +585,15 @@ def test_the_loader_of_mmengine_needs_no_device_of_the_file(tmp_path, monkeypatc
     )
     CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', {'a': torch.ones(1)}))
     assert seen == ['cpu']
+
+
+@pytest.mark.usefixtures('safe_loading')
+def test_the_loader_of_mmengine_takes_what_is_no_checkpoint_of_its_own(tmp_path):
+    for weights in (torch.ones(2), {3: torch.ones(2)}):
+        with pytest.raises(CheckpointError, match='x.pth holds no weights by their names'):
+            CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', dict(state_dict=weights)))
+    noted = dict(state_dict={'a': torch.ones(1)}, meta='by hand')
+    assert CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', noted)) == noted
 
 
 @pytest.mark.usefixtures('safe_loading')
@@ -625,10 +634,17 @@ def test_tensors_that_share_their_memory_are_converted(tmp_path):
     """To a file of safetensors, whatever the case of its name."""
     published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
     published['block1.0.att.norm2.weight'] = published['block1.0.att.norm1.weight']
-    convert_checkpoint(saved(tmp_path / 'x.pth', published), tmp_path / 'y.SAFETENSORS')
+    said = convert_checkpoint(saved(tmp_path / 'x.pth', published), tmp_path / 'y.SAFETENSORS')
+    assert said.endswith(f'tensors of soft from the state dict of {tmp_path / "x.pth"}')
     found, expected = safetensors.torch.load_file(tmp_path / 'y.SAFETENSORS'), to_mmsoft(published)[1]
     assert found.keys() == expected.keys()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+
+
+def test_what_cannot_be_converted_is_named(tmp_path):
+    path = saved(tmp_path / 'x.pth', {'conv1.weight': torch.ones(1)})
+    with pytest.raises(CheckpointError, match='x.pth holds another network, nothing in it matches SOFT or SimA'):
+        convert_checkpoint(path, tmp_path / 'y.pth')
 
 
 def test_sync_batch_norm_files_fit(tmp_path):

@@ -5,16 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.model import StochasticWeightAverage
-from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, PARAM_SCHEDULERS, init_default_scope
 from mmengine.runner import Runner
 from torch import nn
 
 from mmsoft.datasets.demo import on_shapes, retarget, with_counts
 from mmsoft.datasets.shapes import CLASSES, STUFF, ensure_shapes
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import datasets, dicts, load_config, split_pretrained
+from mmsoft.utils.config import LOADERS, datasets, dicts, load_config, split_pretrained
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [
@@ -78,7 +79,7 @@ def test_our_configs_run_on_the_shapes(pair, root):
         loader = Runner.build_dataloader(cfg[name], seed=0)
         assert len(loader.dataset.metainfo['classes']) == count
         assert cfg.get('test_pipeline') in (None, cfg.test_dataloader.dataset.pipeline)
-        assert loader.dataset.test_mode == (name == 'val_dataloader')
+        assert loader.dataset.test_mode == (name == 'val_dataloader') and not loader.num_workers
         batch = next(iter(loader))
         images = batch['inputs']
         assert len(images) == len(batch['data_samples']) == min(cfg[name].batch_size, len(loader.dataset))
@@ -86,11 +87,15 @@ def test_our_configs_run_on_the_shapes(pair, root):
         if any(part.get('with_mask') for part in dicts(original.train_dataloader)) and name == 'train_dataloader':
             assert all(len(sample.gt_instances.masks) for sample in batch['data_samples'])
 
-    counts = [part['num_classes'] for part in dicts(cfg.model) if 'num_classes' in part]
-    assert set(counts) <= {count} and len(counts) == len([1 for part in dicts(original.model) if 'num_classes' in part])
+    counts, before = (
+        [part['num_classes'] for part in dicts([one.model, one.get('data_preprocessor')]) if 'num_classes' in part]
+        for one in (cfg, original)
+    )
+    assert set(counts) <= {count} and len(counts) == len(before)
     assert not [part for part in dicts(cfg.model) if split_pretrained(part)[1] or part.get('pretrained')]
     assert not any(part.get('norm_eval') or part.get('frozen_stages', -1) >= 0 for part in dicts(cfg.model))
     assert all(part['ann_file'].startswith(root) for part in dicts(cfg.val_evaluator) if 'ann_file' in part)
+    assert cfg.test_evaluator == cfg.val_evaluator
     if cfg.default_scope == 'mmdet':
         masks = any(part.get('with_mask') for part in dicts(original.train_dataloader))
         assert cfg.val_evaluator.metric == ['bbox', 'segm'][: 1 + masks]
@@ -108,10 +113,12 @@ def test_schedules_fit_the_short_training(pair):
     assert cfg.train_cfg[key] <= 128
     assert 0 < cfg.train_cfg.val_interval <= cfg.train_cfg[key]
     assert cfg.default_hooks.checkpoint.interval <= cfg.train_cfg[key]
-    assert cfg.train_dataloader.dataset.indices == 128
+    assert {cfg[name].dataset.indices for name in LOADERS} == {128}
+    assert cfg.default_hooks.logger.interval <= 10
     iters = cfg.train_cfg.get('max_iters') or 2 * -(-128 // cfg.train_dataloader.batch_size)
     warm_up, cosine = cfg.param_scheduler
     assert 0 < warm_up.end == cosine.begin < cosine.end == iters
+    assert not warm_up.by_epoch and not cosine.by_epoch
 
 
 @pytest.mark.parametrize(
@@ -124,13 +131,44 @@ def test_length_can_be_chosen(load, root, name, kind, length, iters):
     assert cfg.param_scheduler[-1].end == iters
 
 
-@pytest.mark.parametrize('options', [dict(momentum=1e-4), {}])
+@pytest.mark.parametrize('name, iters', [('upernet_soft_small_160k', 1), ('retinanet_soft_small_1x', 43)])
+def test_the_shortest_trainings_can_be_built(load, root, name, iters):
+    """A single iteration is all warm-up; the last one of an epoch has what is left."""
+    cfg = load(name)
+    cfg.train_dataloader.batch_size, cfg.custom_hooks = 3, [dict(type='mmengine.EMAHook')]
+    cfg = retarget(cfg, 1, root)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 1.0)
+    warm_up, cosine = (PARAM_SCHEDULERS.build(dict(one, optimizer=optimizer)) for one in cfg.param_scheduler)
+    assert cosine.end == max(iters, warm_up.end + 1) and cfg.train_cfg.val_interval == 1
+    hook = HOOKS.build(cfg.custom_hooks[0])
+    hook.before_run(SimpleNamespace(model=nn.Linear(1, 1)))
+    assert 0.2 < hook.ema_model.momentum <= 0.5
+
+
+@pytest.mark.parametrize('name', ['retinanet_soft_small_1x', 'upernet_soft_small_160k'])
+def test_images_keep_their_proportions(load, root, name):
+    """And label maps of tests their size; scores of boxes need the scale and the number of the image."""
+    cfg = retarget(load(name), root=root)
+    init_default_scope(cfg.default_scope)
+    assert 'RandomFlip' in [step['type'] for step in cfg.train_dataloader.dataset.pipeline]
+    for loader in ('train_dataloader', 'val_dataloader'):
+        for sample in map(Runner.build_dataloader(dict(cfg[loader]), seed=0).dataset.__getitem__, range(3)):
+            (height, width), one = sample['inputs'].shape[1:], sample['data_samples']
+            assert height * one.ori_shape[1] == width * one.ori_shape[0] and max(height, width) > 128
+            if cfg.default_scope == 'mmdet':
+                assert {'img_id', 'img_path', 'scale_factor'} <= {*one.metainfo_keys()}
+            elif loader == 'val_dataloader':
+                assert one.gt_sem_seg.shape == one.ori_shape
+
+
+@pytest.mark.parametrize('options', [dict(momentum=1e-4), {}, dict(momentum=0.4)], ids=str)
 def test_averages_of_weights_follow_a_short_training(load, root, options):
     cfg = load('soft_small_in1k')
     cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type='EMAHook', **options)]
     cfg = retarget(cfg, 2, root)
     iters = 2 * 128 / cfg.train_dataloader.batch_size
     assert (1 - cfg.custom_hooks[-1].momentum) ** iters < 1e-3, 'the random start is still in the average'
+    assert cfg.custom_hooks[-1].momentum >= options.get('momentum', 0)
 
 
 @pytest.mark.parametrize(
@@ -186,10 +224,15 @@ def test_what_cannot_be_replaced_is_an_error(load, name, says):
 
 def test_a_config_for_the_shapes_stays_as_it_is(load):
     cfg = load('retinanet_soft_small_1x')
-    assert not on_shapes(cfg)
+    next(datasets(cfg)).data_root = None
     for dataset in datasets(cfg):
+        assert not on_shapes(cfg)
         dataset.data_root = 'data/shapes/'
     assert on_shapes(cfg) and retarget(cfg) is cfg
+
+
+def test_a_model_of_few_queries_keeps_them(load, root):
+    assert retarget(load('mmdet::detr/detr_r50_8xb2-150e_coco.py'), root=root).model.num_queries == 100
 
 
 @pytest.mark.parametrize('name', ['mask2former_soft_small_50e', 'mask2former_panoptic_soft_small_50e'])

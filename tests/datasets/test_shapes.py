@@ -14,7 +14,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
 from mmsoft.datasets import shapes
-from mmsoft.datasets.shapes import CLASSES, METAINFO, SEMANTIC_METAINFO, STUFF, Parameters, ensure_shapes, generate
+from mmsoft.datasets.shapes import CLASSES, METAINFO, STUFF, Parameters, ensure_shapes, generate
 from mmsoft.utils import UsageError
 
 # Image, category and box of each object.
@@ -27,6 +27,17 @@ SCENES = [
     (3, 2, 0, 12, 22, 23),
     (3, 1, 26, 24, 22, 25),
     (3, 4, 8, 40, 20, 19),
+]
+SKY_SCENES = [
+    (1, 6, 28, 47, 19, 17),
+    (1, 6, 17, 14, 27, 28),
+    (2, 7, 17, 8, 15, 19),
+    (2, 8, 0, 2, 18, 23),
+    (2, 11, 41, 11, 20, 22),
+    (2, 7, 17, 29, 22, 19),
+    (3, 3, 3, 4, 18, 18),
+    (3, 4, 20, 5, 24, 22),
+    (3, 6, 0, 43, 16, 20),
 ]
 SMALL = dict(train=6, val=2, portraits=32, size=64, portrait_size=32)
 
@@ -138,22 +149,16 @@ class TestHostLoaders:
         for sample in samples:
             assert sample['img'].shape[:2] == sample['ori_shape']
             assert sample['gt_masks'].masks.shape == (len(sample['gt_bboxes']), *sample['ori_shape'])
+        learned = DATASETS.build(dict(shapes.shapes_dataset('mmdet', str(root), split), pipeline=[]))
+        assert len(learned) == len({annotation['image_id'] for annotation in coco.anns.values()}) < len(dataset)
 
     @pytest.mark.parametrize('split', ['train', 'val'])
     def test_mmseg(self, root, split):
         init_default_scope('mmseg')
         from mmseg.registry import DATASETS
 
-        dataset = DATASETS.build(
-            dict(
-                type='BaseSegDataset',
-                data_root=str(root),
-                data_prefix=dict(img_path=shapes.IMAGES[split], seg_map_path=shapes.LABELS[split]),
-                reduce_zero_label=True,
-                metainfo=SEMANTIC_METAINFO,
-                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')],
-            )
-        )
+        pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]
+        dataset = DATASETS.build(dict(shapes.shapes_dataset('mmseg', str(root), split), pipeline=pipeline))
         assert len(dataset) == (120 if split == 'train' else 80)
         labels = np.unique(np.concatenate([dataset[i]['gt_seg_map'].ravel() for i in range(len(dataset))]))
         assert labels.tolist() == [*range(len(CLASSES) + len(STUFF)), 255]
@@ -183,17 +188,22 @@ class TestGeneration:
     def test_the_scenes_are_those_of_the_published_scores(self):
         """Scores in the docs are of these scenes; processors and decoders may differ in a pixel."""
         files = dict(generate(Parameters(**dict(SMALL, train=3, portraits=24))))
-        boxes = [
-            (one['image_id'], one['category_id'], *one['bbox'])
-            for one in json.loads(files['annotations/train.json'])['annotations']
-        ]
-        np.testing.assert_allclose(boxes, SCENES, atol=1)
-        images = [
-            cv2.imdecode(np.frombuffer(files[path], np.uint8), cv2.IMREAD_COLOR)
-            for path in sorted(files)
-            if path.startswith('images/training')
-        ]
-        np.testing.assert_allclose([image.mean() for image in images], [134.4, 100.1, 144.2], atol=0.5)
+        for path, scenes in (('annotations/train.json', SCENES), ('sky/train.json', SKY_SCENES)):
+            coco = json.loads(files[path])
+            boxes = [(one['image_id'], one['category_id'], *one['bbox']) for one in coco['annotations']]
+            np.testing.assert_allclose(boxes, scenes, atol=1)
+        assert [one['name'] for one in coco['categories'] if one['id'] in (6, 7)] == ['day heart', 'night circle']
+        assert len({*shapes.SKY_METAINFO['palette']}) == len(coco['categories']) == 12
+        means = {'images/training': [134.4, 100.1, 144.2], 'sky/train/': [124.5, 128.2, 125.4]}
+        for folder, expected in dict(means, **{'imagenet/train/circle': [104.9, 117.5, 110.5, 109.9]}).items():
+            images = [
+                cv2.imdecode(np.frombuffer(files[path], np.uint8), cv2.IMREAD_COLOR)
+                for path in sorted(files)
+                if path.startswith(folder)
+            ]
+            np.testing.assert_allclose([image.mean() for image in images], expected, atol=0.5)
+        again = cv2.imencode('.jpg', images[0], [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+        assert files['imagenet/train/circle/000000.jpg'][:150] == again[:150], 'of another quality'
 
     def test_no_picture_is_in_both_splits(self):
         files = dict(generate(Parameters(**SMALL)))
@@ -202,11 +212,14 @@ class TestGeneration:
 
 
 class TestUpkeep:
-    def test_nothing_is_written_when_it_is_there(self, small):
-        before = state(small)
+    def test_nothing_is_written_when_it_is_there(self, small, monkeypatch):
+        before, said = state(small), []
+        monkeypatch.setattr(shapes, 'print_log', lambda message, logger: said.append(message))
         ensure_shapes(small)
         ensure_shapes(small, **SMALL)
-        assert state(small) == before
+        assert state(small) == before and not said
+        ensure_shapes(small.parent / 'other', **dict(SMALL, train=1))
+        assert said == [f'Writing the synthetic shapes data set to {small.parent / "other"}.']
 
     @pytest.mark.parametrize('content', ['', '[1]', '{"version": 4, "parameters": {"train": 6}, "files": {}}'])
     def test_another_version_is_replaced(self, small, content):
@@ -283,8 +296,9 @@ class TestUpkeep:
         (tmp_path / 'images').mkdir()
         (tmp_path / 'images/holiday.jpg').write_text('dear')
         before = state(tmp_path)
-        with pytest.raises(UsageError, match='left alone'):
-            ensure_shapes(tmp_path, **SMALL)
+        for path in (tmp_path, tmp_path / 'images/holiday.jpg'):
+            with pytest.raises(UsageError, match=f'^{path} is not the synthetic shapes data set and is left alone'):
+                ensure_shapes(path, **SMALL)
         assert state(tmp_path) == before
 
     def test_processes_do_not_get_in_each_other_s_way(self, tmp_path, small):

@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 from torch import nn
 
-from mmsoft import SOFT, AttentionShareHook
+from mmsoft import SOFT, AttentionShareHook, SimADeiT
 
 
 class Visualizer:
@@ -80,6 +80,27 @@ def test_a_stage_attends_if_one_of_its_blocks_does(second, closed, caplog):
     assert bool(caplog.records) == closed
     names = {name.partition('/')[2] for name in runner.visualizer.scalars[0][1]}
     assert names == {f'backbone.stages.0.blocks.{i}.attn' for i in (0, 1)}
+
+
+def test_all_stages_are_told_and_nothing_that_is_not_measured(caplog):
+    """SimA has no exponent."""
+    runner, hook = Runner(3.0), AttentionShareHook()
+    assert (hook.interval, hook.begin) == (200, 1000)
+    hook.interval = hook.begin = 1
+    soft = SOFT(dict(embed_dims=[16] * 3, num_heads=[1] * 3, depths=[1] * 3), out_indices=(2,))
+    runner.model = nn.ModuleDict(dict(backbone=soft))
+    for stage in soft.stages:
+        nn.init.constant_(stage.blocks[0].attn.bottleneck.norm.weight, 3.0)
+    with caplog.at_level(logging.WARNING, 'mmengine'):
+        MMLogger.get_current_instance().addHandler(caplog.handler)
+        runner.train(hook, 1)
+        MMLogger.get_current_instance().removeHandler(caplog.handler)
+    assert 'less than 1% in stage 0, 1, 2 (from 0)' in caplog.text
+    runner.model['backbone'] = SimADeiT(dict(embed_dims=16, num_heads=1, depth=1), out_indices=(0,))
+    runner.train(hook, 1)
+    assert [*runner.visualizer.scalars[-1][1]] == [
+        f'attention_{kind}/backbone.blocks.0.attn' for kind in ('share', 'gain')
+    ]
 
 
 def test_a_network_without_such_attention_is_left_alone():

@@ -217,11 +217,12 @@ class TestTraining:
         nested = ConfigDict(
             paths={Path('x')}, sizes=np.arange(2), name=np.str_('a'), kind=torch.float16, seen=defaultdict(int)
         )
+        nested.update(raw=b'a', weight=torch.nn.Parameter(torch.ones(1)))
         settings = dict(classes=('a',), things=frozenset('a'), root=Path('x'), size=np.int64(3), nested=nested)
         monkeypatch.setattr(toy.ToyData, 'metainfo', settings)
         Runner.from_cfg(config(tmp_path)).train()
         saved = torch.load(tmp_path / 'epoch_2.pth', weights_only=True)['meta']
-        nested = dict(paths=['x'], sizes=[0, 1], name='a', kind=torch.float16, seen={})
+        nested = dict(paths=['x'], sizes=[0, 1], name='a', kind=torch.float16, seen={}, raw=b'a', weight=torch.ones(1))
         assert saved['dataset_meta'] == dict(classes=('a',), things=['a'], root='x', size=3, nested=nested)
         assert saved['epoch'] == 2
 
@@ -251,7 +252,7 @@ def test_of_names_that_end_otherwise_the_last_one(tmp_path):
     for name in ('ep1_soft.pth', 'ep3_soft.pth', 'best_ep2_soft.pth'):
         (tmp_path / name).touch()
     assert latest_checkpoint(tmp_path) is None
-    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'ep3_soft.pth'))
+    (tmp_path / 'last_checkpoint').write_text(f'{tmp_path / "ep3_soft.pth"}\n')  # by an editor
     assert latest_checkpoint(tmp_path) == str(tmp_path / 'ep3_soft.pth')
 
 

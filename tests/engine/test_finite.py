@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.hooks import CheckpointHook, EMAHook, LoggerHook, RuntimeInfoHook
+from mmengine.runner import get_priority
 from processes import in_two_processes
 
 from mmsoft.engine.checkpoints import FiniteTrainingHook
@@ -19,8 +21,8 @@ def losses(**values):
 
 @pytest.mark.parametrize('value', ['nan', 'inf', '-inf'])
 def test_loss(value):
-    outputs = losses(loss=float(value), loss_cls=1.0, loss_bbox=float(value), acc=0.5)
-    with pytest.raises(UsageError, match=f'loss is {value}, loss_bbox is {value} in iteration 42, on a.jpg, [?];'):
+    outputs = losses(loss=float(value), loss_cls=1.0, acc=float(value), **{'decode.loss_ce': float(value)})
+    with pytest.raises(UsageError, match=f'loss is {value}, decode.loss_ce is {value} in iteration 42, on a.jpg, [?];'):
         FiniteTrainingHook().after_train_iter(RUNNER, 0, SAMPLES, outputs)
 
 
@@ -33,9 +35,17 @@ def test_loss_of_several_branches():
         FiniteTrainingHook().after_train_iter(RUNNER, 0, samples, losses(loss=float('nan')))
 
 
-@pytest.mark.parametrize('outputs', [losses(loss=3e38), {}, None])
+@pytest.mark.parametrize('outputs', [losses(loss=3e38), dict(loss=1.0), {}, None])
 def test_finite(outputs):
     FiniteTrainingHook().after_train_iter(RUNNER, 0, SAMPLES, outputs)
+
+
+def test_the_loss_is_looked_at_before_anything_is_made_of_it():
+    first, own, *others = (
+        get_priority(hook.priority)
+        for hook in (RuntimeInfoHook, FiniteTrainingHook, EMAHook, LoggerHook, CheckpointHook)
+    )
+    assert first < own < min(others)
 
 
 def test_weights():

@@ -3,9 +3,11 @@
 import copy
 import pickle
 import random
+from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -327,6 +329,8 @@ def test_of_images_that_are_mixed_only_the_error_is_told():
         (dict(type='EpochBasedTrainLoop', max_epochs=1), loops.EpochBasedTrainLoop),
         (dict(type='IterBasedTrainLoop', max_iters=1), loops.IterBasedTrainLoop),
         (dict(type=MMLoop, max_epochs=1), loops.EpochBasedTrainLoop),  # as new-style configs write it
+        (dict(type='mmengine.runner.EpochBasedTrainLoop', max_epochs=1), loops.EpochBasedTrainLoop),
+        (dict(type='mmengine.runner.loops.IterBasedTrainLoop', max_iters=1), loops.IterBasedTrainLoop),
         (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), MMLoop),
     ],
 )
@@ -372,6 +376,7 @@ class LabelMaps(toy.ToyData):
         ([[[0, 1], [2, 3]]], 'with the value 3: classes are 0 to 2, and 254 is left out'),
         ([[[0, 100], [200, 1]]], 'with the value 100'),
         ([[[0, 1], [1, 2]], [[0, 1], [1, 2]], [[0, 1], [1, 2]]], 'with colours'),
+        ([[[0, 1], [1, 2]], [[1, 1], [1, 1]]], 'with colours'),  # grey and transparent
         ([[[0, 1, 1], [2, 2, 0]]], 'of another size'),
     ],
     ids=str,
@@ -447,7 +452,7 @@ def test_label_maps_are_as_large_as_their_images():
     model.decode_head = torch.nn.Module()
     model.decode_head.num_classes, model.decode_head.ignore_index = 3, 255
     maps = PixelData(data=torch.zeros(1, 4, 6, dtype=torch.long))
-    for meta in ({}, dict(ori_shape=(4, 6), img_shape=(8, 8)), dict(ori_shape=(9, 9), pad_shape=(4, 6))):
+    for meta in ({}, dict(ori_shape=(4, 6, 3), img_shape=(8, 8)), dict(ori_shape=(9, 9), pad_shape=(4, 6))):
         check_labels(dict(data_samples=[SegDataSample(gt_sem_seg=maps, metainfo=meta)]), model)
     turned = SegDataSample(gt_sem_seg=maps, metainfo=dict(ori_shape=(6, 4), img_shape=(12, 8), pad_shape=(12, 8)))
     with pytest.raises(UsageError, match='An image has a label map of another size'):
@@ -461,6 +466,28 @@ def test_other_errors_of_a_loss_stay(tmp_path):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match='of the program'):
         patch.setattr(ToySegmenter, 'forward', lambda *_, **__: (_ for _ in ()).throw(RuntimeError('of the program')))
         runner.train()
+
+
+@pytest.mark.parametrize('error', [AssertionError, IndexError, RuntimeError])
+def test_any_error_of_a_loss_may_be_one_of_labels(tmp_path, monkeypatch, error):
+    data = dict(toy.config(tmp_path)['train_dataloader'], dataset=dict(type='LabelMaps', labels=[[[0, 1], [2, 3]]]))
+    data['collate_fn'] = dict(type='pseudo_collate')
+    runner = loops.Runner(**toy.config(tmp_path, model=dict(type='ToySegmenter'), train_dataloader=data))
+    monkeypatch.setattr(ToySegmenter, 'forward', Mock(side_effect=error))
+    with pytest.raises(UsageError, match='^a.jpg has a label map with the value 3'):
+        runner.train()
+
+
+def test_the_last_head_of_several_counts():
+    """As of mmseg's cascades."""
+    model = torch.nn.Module()
+    model.decode_head = torch.nn.ModuleList(torch.nn.Module() for _ in range(2))
+    for head, classes in zip(model.decode_head, (2, 3)):
+        head.num_classes, head.ignore_index = classes, 255
+    for value, says in ((2, ''), (3, 'the value 3: classes are 0 to 2')):
+        sample = SegDataSample(gt_sem_seg=PixelData(data=torch.full((1, 2, 2), value)))
+        with pytest.raises(UsageError, match=says) if says else nullcontext():
+            check_labels(dict(data_samples=[sample]), SimpleNamespace(module=model))  # in several processes
 
 
 def test_a_schedule_that_cannot_be_built_is_one_sentence(tmp_path):

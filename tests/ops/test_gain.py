@@ -65,6 +65,14 @@ def test_the_estimate_iterates_from_the_scale_of_the_attention(norm, monkeypatch
         torch.testing.assert_close(got, want.view(2, -1, 1, 1).expand_as(got))
 
 
+@both
+def test_few_iterations_are_those_of_attention_and_gain(norm):
+    q, few, v, full = problem(n=300, full=40, few=5)
+    want = PLAIN[norm](q, few, v, 3) * gain.matched_gain(q, few, v, full, norm, 3)
+    torch.testing.assert_close(matched_attention(q, few, v, full, norm, 3), want)
+    assert relative_error(matched_attention(q, few, v, full, norm), want) > 0.01
+
+
 def relative_error(got, want):
     return ((got.to(want) - want).norm() / want.norm()).item()
 

@@ -64,6 +64,7 @@ def test_kernel_of_a_set_with_itself(m, ridge):
     want = value_and_grads(lambda x: dense.gaussian_kernel(x, x) + ridge * torch.eye(m).double(), x)
     assert max(error(value_and_grads(lambda x: gaussian_kernel(x, ridge=ridge), x), want)) < 1e-12
     assert (gaussian_kernel(x.float(), ridge=ridge).diagonal(dim1=-2, dim2=-1) == 1 + ridge).all()
+    assert torch.equal(gaussian_kernel(x, x.clone(), ridge), gaussian_kernel(x, x.clone())), 'of two sets there is none'
 
 
 @pytest.mark.parametrize('spread', [1.0, 30.0, 1e3])
@@ -206,6 +207,13 @@ def test_gradcheck(shape, route):
     assert torch.autograd.gradcheck(gaussian_product, case)
 
 
+@pytest.mark.parametrize('device, most', [('cpu', 2**20), ('meta', 2**27)])  # others than a CPU are like a GPU
+def test_tiles_of_all_images_and_heads_are_as_large_as_they_may_be(device, most):
+    x, y = (torch.empty(2, 3, n, 8, device=device) for n in (10**6, 1000))
+    rows = [tile.size(-2) for tile in gaussian._tiles(x, y)]
+    assert sum(rows) == 10**6 and max(rows) == most // (2 * 3 * 1000)
+
+
 @pytest.mark.parametrize('learns', [False, True])
 def test_memory_is_that_of_the_tokens(learns):
     n = 3000  # the whole kernel matrix would take 36 MB, the tokens take 0.4 MB
@@ -250,14 +258,14 @@ class TestFusedKernels:
             gaussian_product(*(t.to(dtype) for t in case))
             assert len(unchecked) == calls  # the product, and at first two of the check
 
-    @pytest.mark.parametrize('broken', ['forward', 'backward', 'nan', 'raises'])
+    @pytest.mark.parametrize('broken', ['forward', 'backward', 'nan', RuntimeError, TypeError])
     def test_broken_kernels_are_replaced_by_tiles(self, broken, monkeypatch):
         name = 'backward' if broken == 'backward' else 'forward'
         right = getattr(fused, name)
 
         def wrong(*args):
-            if broken == 'raises':
-                raise RuntimeError('no kernel found')
+            if isinstance(broken, type):  # no kernel, or one with other arguments
+                raise broken('not found')
             out = right(*args)
             if broken == 'backward':
                 return out[0], out[1] * 1.01, out[2]
@@ -266,14 +274,16 @@ class TestFusedKernels:
         monkeypatch.setattr(fused, name, wrong)
         case = inputs((1, 2, 9, 5, 4, 4))
         want = value_and_grads(dense.gaussian_product, *case)
-        with pytest.warns(UserWarning, match='self-check') as warned:
+        with pytest.warns(UserWarning, match='for torch.float64 on cpu failed the self-check') as warned:
             for _ in range(2):
                 assert max(error(value_and_grads(gaussian_product, *case), want)) < 1e-12
         assert len(warned) == 1
 
     def test_environment_variable_forbids_them_at_any_time(self, unchecked, monkeypatch):
         case = inputs((1, 2, 9, 5, 4, 4))
+        monkeypatch.setenv('MMSOFT_GAUSSIAN', 'fused')
         gaussian_product(*case)
+        assert unchecked
         del unchecked[:]
         monkeypatch.setenv('MMSOFT_GAUSSIAN', 'tiled')
         assert max(error([gaussian_product(*case)], [dense.gaussian_product(*case)])) < 1e-12
@@ -295,6 +305,15 @@ class TestFusedKernels:
         assert fused.serves(*case)
         monkeypatch.setattr(torch.backends.cuda, 'mem_efficient_sdp_enabled', lambda: False)
         assert not fused.serves(*case)
+
+    @pytest.mark.parametrize('dtype', TOLERANCE, ids=shape_id)
+    def test_cuda_in_float32_alone_and_unchecked_while_a_graph_is_captured(self, dtype, monkeypatch):
+        monkeypatch.setattr(fused, '_ON_CUDA', True)
+        monkeypatch.setattr(fused, '_works', lambda *_: pytest.fail('waits for the device'))
+        monkeypatch.setattr(torch.cuda, 'is_current_stream_capturing', lambda: True)
+        monkeypatch.setattr(torch.backends.cuda, 'mem_efficient_sdp_enabled', lambda: True)
+        case = [SimpleNamespace(device=torch.device('cuda'), dtype=dtype, numel=lambda: 1)] * 3
+        assert fused.serves(*case) == (dtype == torch.float32)
 
 
 @every_route

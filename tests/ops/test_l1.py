@@ -41,8 +41,16 @@ def test_auto_takes_the_cheaper_order(n, m, d, expected):
     assert torch.equal(l1_attention(*inputs), l1_attention(*inputs, order=expected))
 
 
+@pytest.mark.parametrize('c, expected', [(2, 'channels'), (7, 'channels'), (8, 'tokens'), (32, 'tokens')])
+def test_the_cheaper_order_depends_on_the_width_of_values(c, expected):
+    """Of 8 queries and keys in 9 channels: 64 · (9 + c) operations by tokens, 144 · c by channels."""
+    inputs = qkv(8, 8, 9, c, dtype=torch.float32)
+    assert torch.equal(l1_attention(*inputs), l1_attention(*inputs, order=expected))
+
+
 def test_l2_is_torchs_normalize():
     q, k, v = qkv(20, 20, 4, 4)
+    q[..., 1] = 0
     q_hat, k_hat = (torch.nn.functional.normalize(t, p=2, dim=-2) for t in (q, k))
     assert_close(l1_attention(q, k, v, p=2), q_hat @ (k_hat.transpose(-2, -1) @ v))
 
@@ -61,6 +69,7 @@ def test_dead_channels_are_divided_by_eps(order, scale):
     q.requires_grad_()
     out = l1_attention(q, k, v, order=order)
     assert_close(out, dense.l1_attention(q, k, v))
+    assert_close(l1_attention(q, k, v, order=order, eps=9.0), dense.l1_attention(q, k, v, eps=9.0))
     assert torch.autograd.grad(out.sum(), q)[0].isfinite().all()
 
 
@@ -75,8 +84,10 @@ def test_masked_tokens_do_not_exist(order):
     assert not out[0, :, 6:].any()
 
 
-def test_class_attention_is_the_first_row():
+@pytest.mark.parametrize('scale', [1, 1e-9])
+def test_class_attention_is_the_first_row(scale):
     inputs = qkv(10, 10, 4, 4)
+    inputs[0][..., 1] *= scale  # a dead channel
     assert_close(l1_class_attention(*inputs), dense.l1_attention(*inputs, eps=1e-6)[:, :, :1])
 
 
@@ -91,6 +102,7 @@ def test_autocast_loses_nothing(dtype, n):
     q, k, v = (t.to(dtype) for t in qkv(n, n, 48, 48, batch=1, heads=1))
     with cpu_autocast(dtype):
         outs = l1_attention(q, k, v), l1_class_attention(q, k, v)
+        assert l1_attention(q.double(), k, v).dtype == torch.float64
     expected = by_channels(q, k, v)
     for out, want in zip(outs, (expected, expected[:, :, :1])):
         assert out.dtype == torch.float32

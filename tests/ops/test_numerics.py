@@ -104,6 +104,17 @@ def test_only_what_is_narrow_is_widened(dtype, wide, autocast):
     assert list(inspect.signature(probe).parameters) == ['x', 'rest', 'flag']
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_where_a_cpu_may_round_float32_all_is_float64(dtype):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision('medium')
+    try:
+        assert probe(torch.ones(2, 2, dtype=dtype)).dtype == dtype
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert probe.seen[0] == torch.float64
+
+
 @pytest.mark.parametrize('device', ['cpu', 'cuda', 'mps', 'xla', 'meta'])
 def test_autocast_can_be_off_on_any_device(device):
     with no_autocast(device), torch.autocast('cpu', torch.bfloat16, enabled=False):
