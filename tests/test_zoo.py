@@ -1,11 +1,13 @@
 """The published classifiers against the figures of the metafiles, and the command."""
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from benchmarks.zoo import main, measure, page_texts, published_models
+from benchmarks import zoo
+from benchmarks.zoo import Size, load_sizes, main, measure, page_texts, publish, published_models
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 
@@ -138,3 +140,26 @@ def test_command(capsys, args, code, lines, err):
         main(args)
         captured = capsys.readouterr()
         assert len(captured.out.splitlines()) == lines and captured.err.startswith(err)
+
+
+def test_what_is_counted_is_printed_and_published(monkeypatch, capsys):
+    published = []
+    monkeypatch.setattr(zoo, 'measure', lambda cfg, shape, flops: Size(2e6, *[shape[0] * 1e9, 3e9, 1e9][: 3 * flops]))
+    monkeypatch.setattr(zoo, 'publish', lambda docs, counted, _: published.append(len(counted)))
+    main(['mask_rcnn_soft_tiny_1x', '--publish'])
+    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[2].split('|')[1:-1]]
+    assert [cells[index] for index in (1, 3, 4, 6, 7)] == ['2.00', '1280×800', '800', '3', '1']
+    main(['mask_rcnn_soft_tiny_1x', '--no-flops', '--publish'])
+    main(['mask_rcnn_soft_tiny_1x', '--shape', '64', '96'])
+    assert published == [1, 0] and '| 96×64' in capsys.readouterr().out
+
+
+def test_what_is_counted_again_replaces_rows_of_the_same_config_alone(tmp_path):
+    shutil.copytree(ROOT / 'docs/data', tmp_path / 'data')
+    shutil.copy(ROOT / 'docs/zoo.md', tmp_path)
+    before = load_sizes(tmp_path)
+    counted = before[3:4].assign(flops='1.234')[before.columns[::-1]]
+    publish(tmp_path, counted, PUBLISHED)
+    before.loc[3, 'flops'] = '1.234'
+    pd.testing.assert_frame_equal(load_sizes(tmp_path), before)
+    assert (tmp_path / 'zoo.md').read_text().count('1.234') == 1

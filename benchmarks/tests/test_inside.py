@@ -8,6 +8,7 @@ from benchmarks.inside import bottlenecks
 from mmsoft.attention import Site, build_attention
 from mmsoft.attention.measure import without_attention
 from mmsoft.backbones import SOFT, SimADeiT
+from mmsoft.ops import newton_inverse
 from mmsoft.utils import UsageError
 
 HW, SITE, N = (6, 8), Site(32, 2, (6, 8), ratio=2), 48
@@ -33,11 +34,12 @@ def convolved(attention, v):
 
 @pytest.mark.parametrize('extra', [0, 1])
 @pytest.mark.parametrize('norm', [False, True])
+@pytest.mark.parametrize('steps', [60, 4])
 @torch.no_grad()
-def test_what_is_seen_makes_the_product(norm, extra):
-    """A from the hooks, multiplied as the papers write it, gives what SOFT computes."""
+def test_what_is_seen_makes_the_product(steps, norm, extra):
+    """A from the hooks, its inverse of so many steps, multiplied as the papers write it, gives what SOFT computes."""
     torch.manual_seed(0)
-    attention = build_attention(dict(type='SOFTAttention', norm=norm, newton_iterations=60), SITE).double().eval()
+    attention = build_attention(dict(type='SOFTAttention', norm=norm, newton_iterations=steps), SITE).double().eval()
     x = torch.randn(2, extra + N, 32).double()
     (seen,) = bottlenecks(OnTokens(attention), x)
     assert seen.stage == 0 and seen.matrix.shape == (2, 12, 12) and seen.alpha.shape == (2, 1)
@@ -45,7 +47,9 @@ def test_what_is_seen_makes_the_product(norm, extra):
     tokens = attention.bottleneck(queries[0].mT.unflatten(2, HW))
     p, row_sums = torch.exp(-(tokens.unsqueeze(2) - queries[0].unsqueeze(1)).square().sum(-1) / 2), seen.matrix.sum(-1)
     scale = torch.diag_embed(row_sums**-0.5) if norm else torch.eye(12).double()
-    matrix = p.mT @ scale @ torch.linalg.inv(seen.matrix) @ scale @ p
+    inverse = newton_inverse(seen.matrix, seen.alpha.unsqueeze(-1), steps)
+    assert torch.allclose(inverse, torch.linalg.inv(seen.matrix)) == (steps == 60)
+    matrix = p.mT @ scale @ inverse @ scale @ p
     v = attention.value(x[:1, extra:])
     product = (matrix @ v[0].unflatten(1, (2, 16)).transpose(0, 1)).transpose(0, 1).flatten(1)
     if not extra:

@@ -3,6 +3,8 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import cv2
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -73,6 +75,57 @@ def test_maps_that_are_not_finite_are_told(monkeypatch):
     assert 'inf% (50 / inf)' in limit.maps_text(pd.DataFrame([dict(others, **row)]))
 
 
+def test_the_page_is_of_the_data():
+    page = (limit.ROOT / 'docs/limit.md').read_text()
+    for name, (_, text, file) in limit.TABLES.items():
+        table = text(limit.read_table(limit.ROOT / 'docs/data' / file))
+        assert f'<!-- benchmark limit_{name} -->\n{table}\n<!-- end -->' in page
+
+
+def test_networks_are_what_they_are_called_and_images_are_rgb(tmp_path):
+    found = []
+    for name, weights, cfg in limit.networks([0.3], []):
+        arch = dict(embed_dims=[16], num_heads=[1], depths=[1])
+        attention = limit.build(dict(cfg, arch=arch, out_indices=0)).stages[0].blocks[0].attn
+        found.append((name, weights, attention.norm, attention.bottleneck.norm.weight[0].item()))
+    gamma = pytest.approx(0.3)
+    assert found == [('SOFT-Norm-Tiny', 'fresh, γ = 0.3', True, gamma), ('SOFT-Tiny', 'fresh, γ = 0.3', False, gamma)]
+    cv2.imwrite(str(tmp_path / 'red.png'), np.full((8, 8, 3), (0, 0, 255), np.uint8))
+    red, green, blue = limit.read(str(tmp_path / 'red.png'), (4, 8))[0, :, 0, 0].tolist()
+    assert (red, green, blue) == pytest.approx(((255 - 123.675) / 58.395, -116.28 / 57.12, -103.53 / 57.375), rel=1e-5)
+
+
+def test_a_training_begins_with_the_evidence_of_its_seed_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(limit.Runner, 'from_cfg', lambda cfg: SimpleNamespace(cfg=cfg, train=lambda: None))
+    cfg = limit.train(2, 100, 'evidence', tmp_path).cfg
+    assert (cfg.load_from, cfg.resume) == ('evidence/architecture_soft_norm_seed2/iter_450.pth', False)
+    assert cfg.model.backbone.attention.bottleneck_limit == 100 and cfg.randomness.seed == 2
+    work = tmp_path / 'soft_norm_none_seed1'
+    work.mkdir()
+    (work / 'last_checkpoint').touch()
+    cfg = limit.train(1, 0, 'evidence', tmp_path).cfg
+    assert (cfg.load_from, cfg.resume, cfg.model.backbone.attention.bottleneck_limit) == (None, True, None)
+
+
+def test_scores_are_those_with_each_limit_and_without_attention(monkeypatch):
+    model = torch.nn.Sequential()
+    model.backbone = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0)
+    attention, clock = model.backbone.stages[0].blocks[0].attn, [0.0]
+
+    def test():
+        clock[0] += 8
+        with torch.no_grad():
+            attends = bool(attention.attended(torch.ones(1)))
+        return {'coco/bbox_mAP': (attention.limit or 0) + attends / 2, 'coco/bbox_mAP_50': -1.0}
+
+    monkeypatch.setattr(limit.time, 'process_time', lambda: clock[0])
+    monkeypatch.setattr(limit, 'with_peak', lambda run: (run(), 7))
+    rows = list(limit.scores(SimpleNamespace(model=model, test=test, test_dataloader=[1, 2])))
+    common = dict(ap50=-1.0, seconds=4.0, memory=7)
+    expected = [dict(limit=count, ap=count + 0.5, **common) for count in limit.LIMITS]
+    assert rows == [*expected, dict(limit=limit.WITHOUT, ap=100.0, **common)]
+
+
 def test_scenes_and_scores_with_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(limit, 'SIDE', 160)
     monkeypatch.setattr(limit, 'COUNTS', dict(train=2, val=1))
@@ -98,7 +151,8 @@ def test_a_photograph_of_trees_with_limits(tmp_path, monkeypatch, capsys):
     def test(config, checkpoint, work_dir, cfg_options, without_attention, tta):
         count, gain = (cfg_options[f'model.backbone.attention.bottleneck_{name}'] for name in ('limit', 'gain'))
         asked.append((Path(config).name, Path(checkpoint).name, count, gain, without_attention))
-        return {'coco/bbox_mAP_50': 0.4 if gain else 0.1}
+        assert cfg_options['test_dataloader.dataset.ann_file'] == 'validation.json' and not tta
+        return {'coco/bbox_mAP_50': 0.4 if gain else 0.1, 'coco/bbox_mAP': 0.01}
 
     monkeypatch.setattr(trees, 'test', test)
     monkeypatch.setattr(limit, 'latest_checkpoint', lambda folder: folder)

@@ -8,6 +8,7 @@ import torch
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 
+from benchmarks import showcase
 from benchmarks.showcase import draw_predictions, matches
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.utils.config import load_config
@@ -31,6 +32,16 @@ def test_predictions_beside_the_ground_truth(name, columns, tmp_path, monkeypatc
     assert abs(image - truth).mean() > 2 and abs(truth - prediction).mean() > 2
     if columns == 4:  # untrained, many pixels are wrong, and drawn red
         assert (sheet[:, 3 * side :, 2] - sheet[:, 3 * side :, 1] > 60).mean() > 0.2
+
+
+def test_scores_of_the_last_checkpoint_are_printed_by_their_names(monkeypatch, capsys, tmp_path):
+    scores = {'coco/bbox_mAP': 0.3, 'coco/bbox_mAP_50': 0.5, 'aAcc': 90.0, 'mIoU': 40.0}
+    monkeypatch.setattr(showcase, 'train', lambda *args, **options: None)
+    monkeypatch.setattr(showcase, 'latest_checkpoint', lambda folder: 'last.pth')
+    monkeypatch.setattr(showcase, 'test', lambda config, checkpoint, folder: checkpoint == 'last.pth' and scores)
+    monkeypatch.setattr(showcase, 'draw_predictions', lambda config, checkpoint, path: path)
+    showcase.main(['config.py', '--work-dir', str(tmp_path)])
+    assert 'box AP50 0.5, box AP 0.3, mIoU 40, pixel accuracy 90;' in capsys.readouterr().out
 
 
 def test_a_detection_is_right_once_at_its_place_and_of_its_class():

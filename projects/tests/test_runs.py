@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -37,9 +38,21 @@ def test_names_and_seeds_are_run_and_published(run, tmp_path, capsys):
     assert run('two', 'one', '--seeds', '1', '2', '--publish') == (0, "{'two': [2, 4], 'one': [2, 4]}")
     assert json.loads((tmp_path / 'results.json').read_text()) == dict(two=[2, 4], one=[2, 4])
     assert (tmp_path / 'README.md').read_text() == page.format(dict(two=[2, 4], one=[2, 4]))
+    (tmp_path / 'results.json').write_text(json.dumps(dict(gone=[0], one=[2, 4], two=[2, 4])))
+    run('one', '--publish')
+    assert json.loads((tmp_path / 'results.json').read_text()) == dict(one=[6], two=[2, 4])
     with pytest.raises(SystemExit):
         run('three')
     assert 'choose from one, two' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name', ['dino', 'long_range_arena', 'trees'])
+def test_the_page_has_the_table_of_the_results(name):
+    project = import_module(f'projects.{name}.__main__')
+    scores = json.loads((project.HERE / 'results.json').read_text())
+    assert set(scores) == set(project.ATTENTIONS if name == 'long_range_arena' else project.NAMES)
+    page = (project.HERE / 'README.md').read_text()
+    assert f'<!-- results -->\n{project.table(scores)}\n<!-- end -->' in page
 
 
 def test_a_score_is_computed_once(tmp_path):

@@ -18,6 +18,7 @@ from mmsoft import apis
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import dicts
 from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection
+from projects.dino import __main__ as tool
 from projects.dino.__main__ import table
 from projects.dino.digits import make_data
 from projects.dino.evaluation import KNNTestLoop, knn_votes
@@ -321,6 +322,41 @@ def test_held_out_digits_are_not_trained_on(digits):
     assert found == sorted(map(tuple, digits.tolist()))
     with pytest.raises(UsageError, match='must be the file'):
         make_data('nothing.csv.gz')
+
+
+def test_each_method_has_its_own_folder_and_the_last_checkpoint_is_scored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rates, starts = {}, {}
+
+    def train(config, folder, resume, cfg_options):
+        rates[folder] = Path(config).stem, cfg_options.get('optim_wrapper.optimizer.lr'), cfg_options['randomness.seed']
+        starts[folder] = cfg_options.get('model.backbone.backbone.init_cfg.checkpoint')
+
+    monkeypatch.setattr(tool, 'train', train)
+    monkeypatch.setattr(tool, 'latest_checkpoint', lambda folder: f'{folder}/last.pth')
+    scores = {'knn/top1_20': 20.004, 'accuracy/top1': 1.0}
+    monkeypatch.setattr(
+        tool, 'test', lambda config, checkpoint, folder, cfg_options: dict(scores, checkpoint=checkpoint)
+    )
+    found = tool.run('xcit', 3)
+    methods = [f'{method}, {probe}' for method in ('random', 'DINO') for probe in ('k-NN', 'linear')]
+    assert found == dict(zip([*methods, 'supervised'], [20.0, 1.0, 20.0, 1.0, 1.0]))
+    learning = ('dino', 0.0), ('linear', None), ('dino', None), ('linear', None), ('supervised', None)
+    assert [*rates.values()] == [(f'{config}_xcit_digits', rate, 3) for config, rate in learning]
+    first = [f'work_dirs/dino/{method}_xcit_3/last.pth' for method in ('random', 'dino')]
+    assert [*starts.values()] == [None, first[0], None, first[1], None] and len(rates) == 5
+
+
+@pytest.mark.parametrize('method', ['dino', 'linear', 'supervised'])
+@pytest.mark.parametrize('name', ['sima', 'xcit'])
+def test_digits_that_are_tested_are_learned_by_none_and_the_teacher_is_probed(method, name):
+    cfg = Config.fromfile(CONFIGS / f'{method}_{name}_digits.py')
+    parts = cfg.train_dataloader, cfg.test_dataloader, *([cfg.test_cfg.bank] if method == 'dino' else [])
+    assert [part.dataset.held_out for part in parts] == [False, True, False][: len(parts)]
+    probed = cfg.model.backbone.get('backbone', cfg.model.backbone)
+    assert probed.type == dict(sima='mmsoft.SimAXCiT', xcit='mmpretrain.XCiT')[name]
+    if method == 'linear':
+        assert probed.init_cfg.prefix == 'teacher.backbone.'
 
 
 def test_a_resumed_training_equals_another_to_the_bit(digits):

@@ -1,12 +1,13 @@
 """The generators follow the published rules; padding changes nothing; short lists are learned."""
 
-import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.dataset import DefaultSampler
 from mmengine.registry import init_default_scope
 
@@ -157,10 +158,31 @@ def test_the_command_trains_once_and_prints_a_table(tmp_path, monkeypatch):
     assert [cell.strip() for cell in rows[2].split('|')[1:-1]] == ['`softmax`', '2', '41.0 ± 1.4', '37.10']
 
 
-def test_the_page_has_the_table_of_the_results():
-    scores = json.loads((__main__.HERE / 'results.json').read_text())
-    assert set(scores) == set(__main__.ATTENTIONS)
-    assert __main__.table(scores) in (__main__.HERE / 'README.md').read_text()
+def test_the_checkpoint_of_the_best_validation_of_each_attention_is_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def train(config, folder, resume, cfg_options):
+        asked.append((resume, cfg_options['model.attention'], cfg_options['randomness.seed']))
+        Path(folder).mkdir(parents=True)
+        for file in ('iter_4000.pth', 'best_accuracy_top1_iter_3000.pth'):
+            Path(folder, file).touch()
+
+    def test(config, checkpoint, folder, cfg_options):
+        assert (cfg_options['model.attention'], cfg_options['randomness.seed']) == asked[-1][1:]
+        return {'accuracy/top1': 1.0 if Path(checkpoint) == Path(folder, 'best_accuracy_top1_iter_3000.pth') else 0.0}
+
+    monkeypatch.setattr(__main__, 'train', train)
+    monkeypatch.setattr(__main__, 'test', test)
+    assert [__main__.run(name, seed) for name, seed in (('sima', 1), ('soft', 2))] == [1.0, 1.0]
+    soft = dict(type='SOFTAttention', norm=False, sampling='avg_pool', initial_gamma=0.3, _delete_=True)
+    assert asked == [('auto', dict(type='SimAAttention', _delete_=True), 1), ('auto', soft, 2)]
+
+
+@pytest.mark.parametrize('name', ['listops', 'listops_small', 'pathfinder'])
+def test_each_split_is_what_it_is_called(name):
+    cfg = Config.fromfile(__main__.HERE / f'configs/{name}.py')
+    assert [cfg[f'{split}_dataloader'].dataset.split for split in ('train', 'val', 'test')] == ['train', 'val', 'test']
 
 
 @pytest.mark.slow

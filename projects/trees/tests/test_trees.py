@@ -14,6 +14,7 @@ from trainings import forget_runs
 
 from mmsoft.attention import SimAAttention, Site
 from mmsoft.attention.measure import without_attention
+from projects.trees import __main__ as tool
 from projects.trees.__main__ import CONFIGS, NAMES, run, table
 from projects.trees.tiles import TESTED, TRAINING, Photograph, make_data, starts, tiles
 
@@ -80,10 +81,52 @@ def test_nothing_of_the_tested_photographs_is_trained_on(source, tmp_path):
     assert len(documents['train']['images']) == 4 and len(documents['train']['annotations']) > 3
 
 
+@pytest.fixture(scope='module')
+def recipe():
+    return Config.fromfile(CONFIGS / 'soft_norm.py')
+
+
+def test_the_recipe_is_that_of_the_page(recipe):
+    steps = ['RandomResize', 'RandomCrop', 'RandomFlip', 'mmpretrain.GaussianBlur', 'mmpretrain.ColorJitter']
+    assert [step.type for step in recipe.train_pipeline if step.type in steps] == steps
+    (average,) = (hook for hook in recipe.custom_hooks if hook.type == 'EMAHook')
+    assert average.update_buffers and recipe.model.test_cfg.max_per_img == 1000
+    assert [len(views) for views in recipe.tta_pipeline[1].transforms[:2]] == [3, 4]
+    assert recipe.train_dataloader.dataset.ann_file == 'train.json'
+
+
+_PVT = ('mmsoft.MixSOFT', 'pvt_v2')
+# As the page has them: backbone, patch embeddings, attention, part of the images that do without it in training.
+NETWORKS = dict(
+    soft_norm=('mmsoft.SOFT', None, 'StochasticSOFTAttention', 0.75),
+    soft_norm_mix=('mmsoft.MixSOFT', None, 'StochasticSOFTAttention', 0.75),
+    soft_norm_pvt=(*_PVT, 'StochasticSOFTAttention', 0.75),
+    sima_pvt=(*_PVT, 'SimAAttention', None),
+    sima_half=(*_PVT, 'StochasticSimAAttention', 0.5),
+    sima_rare=(*_PVT, 'StochasticSimAAttention', 0.75),
+    sima=('mmsoft.SimAXCiT', None, 'SimAAttention', None),
+    control=('mmsoft.SOFT', None, 'WithoutAttention', None),
+    control_pvt=(*_PVT, 'WithoutAttention', None),
+    pvt_v2=('PyramidVisionTransformerV2', None, None, None),
+    resnet_18=('ResNet', None, None, None),
+)
+
+
 @pytest.mark.parametrize('name', NAMES)
-def test_networks_are_of_one_size(name):
+def test_networks_are_of_one_size_and_trained_by_one_recipe(name, recipe):
+    cfg, iterations = Config.fromfile(CONFIGS / f'{name}.py'), 6000 if name.endswith('_6k') else 3000
+    for key in ('train_dataloader', 'test_dataloader', 'custom_hooks', 'tta_pipeline', 'tta_model'):
+        assert cfg[key] == recipe[key], key
+    assert (
+        cfg.optim_wrapper.optimizer == recipe.optim_wrapper.optimizer
+        and cfg.param_scheduler[0] == recipe.param_scheduler[0]
+    )
+    assert cfg.train_cfg.max_iters == cfg.train_cfg.val_interval == cfg.param_scheduler[1].T_max == iterations
+    backbone, attention = cfg.model.backbone, cfg.model.backbone.get('attention', {})
+    found = backbone.type, backbone.get('embedding'), attention.get('type'), attention.get('drop_rate')
+    assert found == NETWORKS[name.removesuffix('_6k')]
     init_default_scope('mmdet')
-    model = MODELS.build(Config.fromfile(CONFIGS / f'{name}.py').model).eval()
+    model = MODELS.build(cfg.model).eval()
     with torch.no_grad():
         levels = model.bbox_head(model.extract_feat(torch.zeros(1, 3, 128, 128)))[0]
     assert [level.shape[-1] for level in levels] == [16, 8, 4]
@@ -163,6 +206,33 @@ def test_the_command_trains_tests_and_draws_and_does_nothing_twice(source, tmp_p
     assert len({image.name for image in folder.rglob('drawn/**/*.png')}) == len(TESTED)
     before = sorted(folder.rglob('*'))
     assert run('control', 0, short) == scores and sorted(folder.rglob('*')) == before
+
+
+@pytest.mark.parametrize('name', ['soft_norm', 'pvt_v2'])
+def test_the_last_checkpoint_is_tested_on_each_photograph_in_all_views_and_without_attention(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    trained = []
+    monkeypatch.setattr(tool, 'train', lambda config, folder, **options: trained.append(options))
+    monkeypatch.setattr(tool, 'latest_checkpoint', lambda folder: folder / 'last.pth')
+
+    def test(config, checkpoint, folder, cfg_options, tta, show_dir=None, without_attention=None):
+        assert checkpoint.endswith(f'{name}_2/last.pth') and cfg_options['randomness.seed'] == 2 and tta
+        files = [cfg_options[key] for key in ('test_dataloader.dataset.ann_file', 'test_evaluator.ann_file')]
+        assert files[1] == f'data/trees/{files[0]}' and without_attention in (None, [])
+        score = 0.1 * [*TESTED].index(files[0][:-5]) + (0.5 if without_attention is None else 0.2)
+        return {'coco/bbox_mAP_50': score, 'coco/bbox_mAP': score / 10}
+
+    monkeypatch.setattr(tool, 'test', test)
+    expected = {}
+    for number, photograph in enumerate(TESTED):
+        expected[photograph], expected[f'{photograph} AP'] = 0.1 * number + 0.5, (0.1 * number + 0.5) / 10
+        if name == 'soft_norm':
+            expected[f'{photograph} without attention'] = 0.1 * number + 0.2
+    assert run(name, 2) == pytest.approx(expected) and trained == [
+        dict(resume='auto', cfg_options={'randomness.seed': 2})
+    ]
 
 
 def test_the_table_has_means_and_spreads():
