@@ -86,7 +86,7 @@ def tokens(runs):
             panel, ends = panels[row][column], []
             for model, (label, colour, style) in LINES.items():
                 chosen = runs[(runs.model == model) & (runs.backward == backward) & (runs.allocator == 'glibc')]
-                points = chosen.groupby('tokens')[value].median().dropna()
+                points = chosen.groupby('tokens')[value].agg('max' if value == 'memory' else 'median').dropna()
                 if len(points) > 1:
                     panel.plot(points, style, color=colour, marker='o', markersize=4)
                     ends.append((points.iloc[-1], points.index[-1], label, colour))

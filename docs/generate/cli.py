@@ -70,17 +70,7 @@ def name_of(action: Action) -> str:
     if not action.option_strings:
         return f'`{action.metavar or action.dest.upper()}`'
     longest = max(action.option_strings, key=len)
-    taken = (
-        ''
-        if action.nargs == 0
-        else f' [{value}]'
-        if action.nargs == '?'
-        else f' {value} …'
-        if action.nargs == '+'
-        else f' [{value} …]'
-        if action.nargs == '*'
-        else f' {value}'
-    )
+    taken = {0: '', '?': f' [{value}]', '+': f' {value} …', '*': f' [{value} …]'}.get(action.nargs, f' {value}')
     return f'`{longest}{taken}`'
 
 
