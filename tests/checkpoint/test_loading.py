@@ -412,7 +412,7 @@ def test_classifiers_translate_names_and_others_with_a_head_do_not(tmp_path):
 
 def test_checkpoints_of_low_rank_adapters_are_loaded(tmp_path):
     """mmpretrain's LoRAModel around the backbone saves adapters and head, and answers for the backbone."""
-    models = pytest.importorskip('mmpretrain.registry').MODELS
+    models = pytest.importorskip('mmpretrain.models.peft.lora').MODELS
     init_default_scope('mmpretrain')  # whatever tests before have left
     deit, head = dict(NETWORKS[3], out_type='cls_token'), dict(type='LinearClsHead', num_classes=2, in_channels=32)
     backbone = dict(type='LoRAModel', module=deit, rank=1, targets=[dict(type='.*qkv')])
