@@ -4,14 +4,18 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from mmdet.models import FCNMaskHead, RetinaHead, RPNHead, StandardRoIHead
+from mmdet.structures import DetDataSample
 from mmengine.config import ConfigDict
 from mmengine.structures import InstanceData
+from mmpretrain.datasets import ResizeEdge
 
 from mmsoft.apis import deployment, detection_graph, export, predict
 from mmsoft.apis.tasks import Detection, build_task
@@ -91,7 +95,7 @@ def test_results_are_those_of_the_model(name, exported):
             torch.testing.assert_close(run(inputs)[0], model(inputs, mode='tensor'), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize('name', ['atss_soft_small_3x', 'gfl_soft_small_3x'])
+@pytest.mark.parametrize('name', ['atss_soft_small_3x', 'gfl_soft_small_3x', 'cascade_mask_rcnn_soft_small_3x'])
 @torch.no_grad()
 def test_other_heads_are_decoded_as_by_mmdet(name, tiny_model):
     config, weights = tiny_model(name)
@@ -104,7 +108,15 @@ def test_other_heads_are_decoded_as_by_mmdet(name, tiny_model):
         model.bbox_head.atss_centerness.bias.fill_(-4.0)
         model.test_cfg.score_thr = model.bbox_head.test_cfg.score_thr = 0.01
         assert model.predict(inputs, samples, rescale=False)[0].pred_instances.scores.max() < 0.01
+    if name.startswith('cascade'):
+        model.rpn_head.test_cfg.update(nms_pre=5, max_per_img=40)  # more than it finds
+        model.roi_head.test_cfg.max_per_img = 30
+        for head in model.roi_head.bbox_head:  # with boxes of each class
+            head.reg_class_agnostic, head.fc_reg = False, torch.nn.Linear(head.fc_reg.in_features, 4 * head.num_classes)
+    else:
+        model.bbox_head.test_cfg.max_per_img = 5000
     got = detection_graph.Detections(model)(inputs, torch.tensor(samples[0].img_shape[:2]))
+    assert name.startswith('cascade') or got[1].min() == 0
     assert_same_detections(got, model, inputs, samples)
 
 
@@ -122,6 +134,58 @@ def test_the_example_without_pytorch_detects_what_predict_does(exported, tmp_pat
     np.testing.assert_allclose(boxes, want['bboxes'], atol=5e-3)
 
 
+@pytest.mark.parametrize(
+    'kind, options, changes',
+    [
+        (RetinaHead, dict(loss_cls=dict(type='CrossEntropyLoss', use_sigmoid=False)), {}),
+        (RetinaHead, {}, dict(nms=dict(type='nms', iou_threshold=0.5, class_agnostic=True))),
+        (RetinaHead, {}, dict(min_bbox_size=20)),
+        (RPNHead, {}, {}),
+    ],
+    ids=['softmax', 'all classes together', 'large boxes', 'levels apart'],
+)
+@torch.no_grad()
+def test_settings_of_a_head_are_those_of_mmdet(kind, options, changes):
+    options = dict(num_classes=1 if kind is RPNHead else 3, in_channels=8, feat_channels=8, **options)
+    cfg = dict(nms_pre=100, score_thr=0.2, nms=dict(type='nms', iou_threshold=0.5), max_per_img=30)
+    head = kind(**options, test_cfg=ConfigDict(dict(cfg, **changes))).eval()
+    maps = [torch.rand(1, 8, 96 // stride, 96 // stride) for stride in (8, 16, 32, 48, 96)]
+    sample = DetDataSample(metainfo=dict(img_shape=(80, 90)))
+    want = head.predict(maps, [sample], rescale=False)[0]
+    boxes, scores, labels = detection_graph.find(head, maps, torch.tensor([90.0, 80, 90, 80]))
+    assert len(want) > 5
+    labels = labels * (kind is not RPNHead)  # whose labels are levels here
+    for got, other in ((boxes, want.bboxes), (scores, want.scores), (labels, want.labels)):
+        torch.testing.assert_close(got[scores > 0], other)
+
+
+def test_masks_of_all_classes_in_one(monkeypatch):
+    logits = torch.randn(2, 1, 3, 3)
+    monkeypatch.setattr(detection_graph, 'pool', lambda *_: logits)
+    roi = SimpleNamespace(mask_roi_extractor=None, mask_head=torch.nn.Identity())
+    masks = detection_graph.find_masks(roi, [], (torch.rand(2, 4), torch.rand(2), torch.tensor([2, 0])))
+    assert torch.equal(masks, logits[:, 0].sigmoid())
+
+
+def test_second_stages_of_other_kinds_are_not_exported(tiny_model):
+    config, weights = tiny_model('mask_rcnn_soft_tiny_1x')
+    model = build_task(load_config(config), weights, 'cpu').inferencer.model
+    roi, soft = model.roi_head, dict(type='soft_nms', iou_threshold=0.5)
+    roi.test_cfg.nms.class_agnostic = True
+    assert detection_graph.Detections(model).outputs[-1] == 'masks'
+    for part, name, value in (
+        (roi.bbox_head.loss_cls, 'custom_activation', True),  # as SeesawLoss has
+        (roi.bbox_roi_extractor.roi_layers[0], 'pool_mode', 'max'),
+        (roi.mask_head, '__class__', type('PointHead', (FCNMaskHead,), {})),
+        (roi, '__class__', type('OtherRoIHead', (StandardRoIHead,), {})),
+        (roi.test_cfg, 'nms', soft),
+        (model.rpn_head.test_cfg, 'nms', soft),
+    ):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(UsageError, match='cannot be exported'):
+            patch.setattr(part, name, value, raising=False)
+            detection_graph.Detections(model)
+
+
 class Suppress(torch.nn.Module):
     """The last step of every detector, by itself."""
 
@@ -137,7 +201,9 @@ def test_images_of_one_object_or_none():
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 40, 40]])
     scores, labels = torch.tensor([0.7, 0.8, 0.9]), torch.tensor([5, 5, 2])
     example = boxes, scores, labels
-    run = deployment.reader(deployment.to_onnx(Suppress(), example, (), {}))
+    contents = deployment.to_onnx(Suppress(), example, (), dict(steps=[dict(type=Path), torch.float32]))
+    run, said = deployment.reader(contents), onnxruntime.InferenceSession(contents).get_modelmeta()
+    assert json.loads(said.custom_metadata_map['mmsoft']) == dict(steps=[dict(type='Path'), 'torch.float32'])
     missing = torch.full((3,), -1.0)
     for found, want in (
         (scores, [2, 1]),
@@ -181,6 +247,10 @@ def test_what_is_left_of_a_segmenter_is_described():
     assert (described['align_corners'], described['threshold'], described['slide']) == (True, 0.3, None)
     model.decode_head = torch.nn.ModuleList([torch.nn.Module(), model.decode_head])  # a cascade
     assert deployment.describe(cfg, model)['threshold'] == 0.3
+    cfg.test_dataloader.dataset.pipeline.append(dict(type='mmseg.LoadAnnotations'))
+    assert not [step for step in deployment.describe(cfg, model)['pipeline'] if 'Load' in step['type']]
+    cfg.model.test_cfg = dict(mode='whole', crop_size=(64, 64), stride=(40, 40))
+    assert deployment.describe(cfg, model)['slide'] is None
     cfg.model.test_cfg = dict(mode='slide', crop_size=(64, 64), stride=(40, 40))
     assert deployment.describe(cfg, model)['slide'] == dict(crop_size=(64, 64), stride=(40, 40))
 
@@ -236,6 +306,7 @@ def test_the_file_says_what_it_takes(tiny_model, tmp_path):
         (dict(out='model.pth'), 'must end with .onnx'),
         (dict(out='there.onnx'), 'there.onnx exists; add --force'),
         (dict(size=(8, 64)), '--size 8 64 is too small'),
+        (dict(size=(64, 8)), '--size 64 8 is too small'),
         (dict(checkpoint='nowhere.pth'), 'nowhere.pth is not a file'),
         (dict(name='sparse_rcnn_soft_small_3x'), 'SparseRCNN cannot be exported'),
     ],
@@ -247,6 +318,40 @@ def test_wrong_input_is_one_sentence(options, message, tiny_model, tmp_path, mon
     with pytest.raises(UsageError, match=message):
         export(**dict(dict(config=config, checkpoint=weights, out='model.onnx'), **options))
     assert Path('there.onnx').read_text() == 'mine' and list(tmp_path.iterdir()) == [tmp_path / 'there.onnx']
+
+
+def test_what_is_to_be_installed_first_is_told(monkeypatch):
+    monkeypatch.setattr(deployment, 'find_spec', lambda name: None)
+    with pytest.raises(UsageError, match=r'pip install onnx onnxruntime$'):
+        export('x.py', 'y.pth', 'z.onnx')
+
+
+@pytest.mark.parametrize('size, free', [(None, (0, 2, 3)), ((64, 96), (0,))])
+def test_a_file_is_replaced_on_request(size, free, tiny_model, tmp_path, monkeypatch):
+    (tmp_path / 'model.onnx').write_text('old')
+    made = []
+    monkeypatch.setattr(deployment, 'to_onnx', lambda *args: made.append(args[2]) or b'new')
+    monkeypatch.setattr(deployment, 'check', lambda *args, **options: None)
+    export(*tiny_model('soft_tiny_in1k'), str(tmp_path / 'model.onnx'), size, force=True)
+    assert (tmp_path / 'model.onnx').read_bytes() == b'new' and made == [free]  # images in a batch are free
+
+
+@pytest.mark.parametrize('size', [2, (2, 3)])
+def test_pooling_is_that_of_pytorch(size):
+    x = torch.rand(1, 2, 7, 9)
+    torch.testing.assert_close(deployment.Pool(size)(x), torch.nn.AdaptiveAvgPool2d(size)(x))
+
+
+def test_a_classifier_is_described(tiny_model):
+    """mmpretrain has the preprocessor beside the model, and classes under another name."""
+    config, weights = tiny_model('soft_tiny_in1k')
+    cfg = load_config(config)
+    cfg.test_dataloader.dataset.pipeline[1].type = ResizeEdge
+    model = build_task(cfg, weights, 'cpu').inferencer.model
+    described, own = deployment.describe(cfg, model), cfg.data_preprocessor
+    assert (described['mean'], described['std'], described['channel_order']) == (own.mean, own.std, 'RGB')
+    assert described['dataset_meta']['classes'] == model._dataset_meta['classes']
+    assert described['pipeline'][0]['type'] == 'ResizeEdge'
 
 
 def test_a_file_that_gives_other_results_is_not_kept(exported, tmp_path, monkeypatch):

@@ -102,6 +102,15 @@ def test_padding_is_taken_off():
     assert (labels_of(predict_labels(model, data)) == expected).all()
 
 
+@pytest.mark.parametrize('key', ['padding_size', 'img_padding_size'])
+@torch.no_grad()
+def test_padding_of_a_pipeline_may_be_on_any_side(key):
+    model, data = segmenter(mode='whole'), pictures(1, (64, 96), (120, 144))
+    data['data_samples'][0].set_metainfo({key: (4, 24, 20, 8)})
+    expected = labels_of(model.test_step(data))
+    assert (labels_of(predict_labels(model, data)) == expected).all()
+
+
 @torch.no_grad()
 def test_scores_are_never_whole():
     model, data = segmenter(mode='whole'), pictures(1, (32, 32), (256, 256))

@@ -1,7 +1,9 @@
 """What is said when something is missing, before a model is built."""
 
+import copy
 import errno
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +25,7 @@ from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, ch
 from mmsoft.checkpoint.safe_loading import load_from_weights_only, use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.cli import command_line
-from mmsoft.utils.config import explained, load_config, without_pretrained
+from mmsoft.utils.config import datasets, dicts, explained, load_config, without_pretrained
 
 ROOT = Path(__file__).parents[2]
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
@@ -87,6 +89,9 @@ def test_the_class_of_mmengine_s_initializer_is_seen_too():
     init_cfg = dict(type=PretrainedInit, checkpoint='weights/some.pth')
     cfg = Config(dict(model=dict(backbone=dict(type='ResNet', init_cfg=init_cfg))))
     assert without_pretrained(cfg).model.backbone.init_cfg is None
+    cfg.model.backbone.init_cfg = [init_cfg, dict(type='Normal', layer='Linear')]
+    assert without_pretrained(cfg).model.backbone.init_cfg == [dict(type='Normal', layer='Linear')]
+    assert len(cfg.model.backbone.init_cfg) == 2  # which is left alone
 
 
 def test_a_training_from_scratch_loads_and_freezes_nothing():
@@ -95,6 +100,31 @@ def test_a_training_from_scratch_loads_and_freezes_nothing():
     scratch = without_pretrained(cfg)
     assert scratch.load_from is scratch.model.pretrained is None
     assert scratch.model.backbone == dict(backbone, frozen_stages=-1, norm_eval=False)
+
+
+def test_data_sets_in_others_are_found_in_their_order():
+    one, two, three, four = (dict(type='CocoDataset', ann_file=name) for name in 'abcd')
+    twice = dict(type='RepeatDataset', times=2, dataset=dict(type='ClassBalancedDataset', dataset=two))
+    whole = dict(type='ConcatDataset', datasets=(one, twice, three))
+    cfg = Config(dict(train_dataloader=dict(dataset=whole), val_dataloader=None, test_dataloader=dict(dataset=four)))
+    assert [*datasets(cfg)] == [one, two, three, four]
+    assert len([*dicts(cfg.train_dataloader)]) == 7
+
+
+@pytest.mark.parametrize('error', [OSError(errno.ENOSPC, 'No space'), FileNotFoundError('no file')], ids=str)
+def test_errors_that_name_no_file(error):
+    with pytest.raises((UsageError, OSError)) as info, explained('x.py'):
+        raise error
+    told = 'x.py cannot be run (FileNotFoundError: no file)' if error.errno is None else error
+    assert str(info.value).startswith(str(told))
+
+
+def test_an_error_after_ctrl_c_is_no_error_of_a_config():
+    with pytest.raises(SyntaxError), explained('x.py'):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise SyntaxError('Failed to format the config file')  # noqa: B904
 
 
 @pytest.mark.parametrize(
@@ -170,6 +200,15 @@ def test_images_without_objects(coco, wrong):
     assert 'has no objects' in sentence(check_objects, RepeatDataset(built(coco, ('star', 'heart')), 2))
 
 
+def test_one_image_with_objects_is_enough(coco):
+    coco['filter_cfg'] = None
+    file = Path(coco['data_root'], 'x.json')
+    content = json.loads(file.read_text())
+    content['images'] = [dict(content['images'][0], id=number) for number in range(3)]
+    file.write_text(json.dumps(content))
+    check_objects(built(coco, ('star', 'heart')))
+
+
 def test_voc_images_without_objects_of_the_classes(tmp_path):
     (tmp_path / 'Annotations').mkdir()
     (tmp_path / 'list.txt').write_text('1')
@@ -199,8 +238,12 @@ def test_classes_are_in_the_order_of_the_file(coco, monkeypatch):
     repeated = SimpleNamespace(dataset=built(coco, ('heart', 'star')))
     assert 'has the categories star, heart' in sentence(check_classes, repeated, NO_HEADS, True)
     remote = built(coco, ('heart', 'star'))
-    remote.ann_file = 'http://localhost/x.json'
-    check_classes(remote, NO_HEADS, True)
+    for place in ('http://localhost/x.json', ['x.json']):
+        remote.ann_file = place
+        check_classes(remote, NO_HEADS, True)
+    large = built(coco, ('heart', 'star'))
+    os.truncate(large.ann_file, 10**8)  # as COCO's own, which takes long to read
+    check_classes(large, NO_HEADS, True)
 
 
 def test_the_order_is_that_of_labels(coco):
@@ -245,6 +288,32 @@ def test_videos_may_have_some_of_the_classes(coco):
             assert says in sentence(check_classes, dataset, parts, True)
         else:
             check_classes(dataset, parts, True)
+
+
+@pytest.mark.parametrize('root', [None, '', 'data'])
+def test_evaluation_of_several_data_sets(root):
+    sets = [dict(type='CocoDataset', ann_file=name, data_root=root) for name in ('a.json', 'b.json')]
+    metric = dict(type='CocoMetric', ann_file=str(Path(root or '', 'b.json')))
+    cfg = Config(dict(val_dataloader=dict(dataset=dict(type='ConcatDataset', datasets=sets)), val_evaluator=metric))
+    check_evaluators(cfg, 'val')
+    cfg.val_evaluator.ann_file = 'c.json'
+    assert 'a.json, ' in (text := sentence(check_evaluators, cfg, 'val')) and 'b.json: set' in text
+    for one in datasets(cfg):
+        del one['ann_file']  # so there is nothing to compare with
+    check_evaluators(cfg, 'val')
+
+
+@pytest.mark.parametrize('classes', [('star',), ('heart',)])
+def test_scores_count_the_classes_of_all_data_sets(coco, classes):
+    file = Path(coco['data_root'], 'x.json')
+    content = json.loads(file.read_text())
+    del content['annotations'][1]['area']  # of a heart
+    file.write_text(json.dumps(content))
+    other = {('star',): ('heart',), ('heart',): ('star',)}[classes]
+    sets = [dict(coco, metainfo=dict(classes=one)) for one in (classes, other)]
+    loader = dict(dataset=dict(type='ConcatDataset', datasets=sets))
+    cfg = Config(dict(val_dataloader=loader, val_evaluator=dict(type='CocoMetric', ann_file=str(file))))
+    assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
 
 
 def test_captions_are_in_another_file():
@@ -321,8 +390,10 @@ def test_annotations_that_scores_do_not_count(coco, capsys):
     metric = dict(type='CocoMetric', ann_file=str(file), metric='bbox')
     check_evaluators(Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco))), 'val')
     assert 'annotations[0]' in (said := capsys.readouterr().out) and 'has the id 0' in said
-    metric.update(metric=['bbox', 'segm'])  # whose scores end with a TypeError
-    cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
+    for kinds in ('segm', ['bbox', 'segm']):  # whose scores end with a TypeError
+        metric.update(metric=kinds)
+        cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
+        assert 'no polygon of 3' in sentence(check_evaluators, cfg, 'val')
     square = [1, 1, 9, 1, 9, 9, 1, 9]
     for wrong in ([[1, 1, 9, 9]], [], None, square):
         content['annotations'][0].update(segmentation=wrong)
@@ -351,7 +422,13 @@ def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
     assert 'x.py cannot be run (a data set has no samples: check its files, metainfo.classes' in sentence(build)
 
 
-@pytest.mark.parametrize('part, key', [('annotations', 'area'), ('annotations', 'bbox'), ('images', 'height')])
+@pytest.mark.parametrize(
+    'part, key',
+    [
+        *(('annotations', key) for key in ('area', 'bbox', 'image_id', 'category_id')),
+        *(('images', key) for key in ('height', 'width', 'file_name')),
+    ],
+)
 def test_a_coco_file_that_lacks_something(coco, part, key, tmp_path):
     """mmdet says its name alone."""
     file = Path(coco['data_root'], coco['ann_file'])
@@ -380,9 +457,11 @@ def head(name, count):
     [
         ('bbox_head', 'mmdet', 2, True),
         ('bbox_head', 'mmdet', 80, False),
+        ('mask_head', 'mmdet', 80, False),
         ('rpn_head', 'mmdet', 1, True),
         ('decode_head', 'mmseg', 3, True),
         ('decode_head', 'mmseg', 1, False),
+        ('auxiliary_head', 'mmseg', 1, False),
         ('head', 'mmpretrain', 1, False),
     ],
 )
@@ -401,6 +480,8 @@ def test_every_head_of_a_cascade_is_looked_at():
     dataset, model = SimpleNamespace(metainfo=dict(classes=('star', 'heart'))), torch.nn.Module()
     model.bbox_head = torch.nn.ModuleList(head('fc', count).fc for count in (2, 80))
     assert 'model.bbox_head.1 has num_classes=80; set 2' in sentence(check_classes, dataset, model, True)
+    whole = torch.nn.ModuleDict(dict(roi_head=model))
+    assert 'model.roi_head.bbox_head.1 has num' in sentence(check_classes, dataset, whole, True)
 
 
 def test_heads_that_count_something_else():
@@ -410,6 +491,10 @@ def test_heads_that_count_something_else():
     dataset, model = SimpleNamespace(metainfo=dict(classes=('star', 'sky', 'sea'))), torch.nn.Module()
     model.auxiliary_head = torch.nn.ModuleList([STDCHead(0.1, in_channels=4, channels=4, num_convs=1, num_classes=2)])
     check_classes(dataset, model, exact=False)
+    for name in ('GroundingDINOHead', 'ATSSVLFusionHead', 'VPDDepthHead'):  # words of a text, and metres
+        part = head('bbox_head', 256)
+        part.bbox_head.__class__ = type(name, (torch.nn.Linear,), {})
+        check_classes(dataset, part, exact=True)
 
 
 @pytest.mark.parametrize('count, fits', [(1, True), (3, False), (2, False)])
@@ -439,6 +524,13 @@ def test_a_runner_is_built_of_what_fits(tmp_path):
     part = {'linear.weight': torch.ones(1, 1)}
     build(part)
     assert 'x.pth does not fit' in sentence(lambda: build(part, resume=True))
+    del training['optimizer']
+    assert 'x.pth has no optimizer, so training cannot resume' in sentence(lambda: build(one, resume=True))
+    loader = toy.config(tmp_path)['train_dataloader']
+    test = dict(train_dataloader=None, train_cfg=None, optim_wrapper=None, test_dataloader=loader)
+    cfg = toy.config(tmp_path / 'run', load_from=path, default_scope='mmengine', **test, test_cfg={}, test_evaluator=[])
+    torch.save(dict(state_dict=part), path)
+    assert 'x.pth does not fit' in sentence(launch.build, Config(cfg), 'test')
 
 
 def test_heads_are_found_in_the_wrapper_of_several_processes(tmp_path, monkeypatch):
@@ -454,6 +546,18 @@ def test_heads_are_found_in_the_wrapper_of_several_processes(tmp_path, monkeypat
     monkeypatch.setattr(launch, 'check_mixing', checked.append)
     launch.build(Config(toy.config(tmp_path, default_scope='mmengine')), 'train')
     assert [type(one).__name__ for one in checked] == ['ToyModel']
+
+
+def test_before_training_begins(tmp_path, monkeypatch):
+    """Shapes are drawn, objects are looked for, and the optimizer is built."""
+    done = []
+    monkeypatch.setattr(launch, 'on_shapes', lambda cfg: True)
+    monkeypatch.setattr(launch, 'ensure_shapes', lambda: done.append('shapes'))
+    monkeypatch.setattr(launch, 'check_objects', lambda dataset: done.append(dataset.metainfo['classes']))
+    wrong = dict(optimizer=dict(type='SGD', speed=1))
+    with pytest.raises(TypeError, match='speed'):
+        launch.build(Config(toy.config(tmp_path, default_scope='mmengine', optim_wrapper=wrong)), 'train')
+    assert done == ['shapes', ('number',)]
 
 
 def test_heads_of_detectors_alone_have_as_many_classes_as_their_data(tmp_path, monkeypatch):
@@ -485,6 +589,9 @@ def test_training_resumes_from_checkpoints_of_trainings(tmp_path):
     assert 'x.pth has no message_hub' in sentence(check_resumable, path)
     torch.save(dict(training, message_hub={}), path)
     check_resumable(path)
+    for part in ('meta', 'optimizer'):
+        torch.save({key: value for key, value in dict(training, message_hub={}).items() if key != part}, path)
+        assert f'x.pth has no {part}' in sentence(check_resumable, path)
 
 
 def test_a_closed_pipe_is_no_error_of_a_config():
@@ -525,6 +632,35 @@ def test_options_of_training_and_testing_change_the_config(asked):
     assert views.test_dataloader.dataset.pipeline == [1]
 
 
+def test_a_training_continues_as_config_and_options_say(asked, monkeypatch):
+    detector, own = str(ROOT / 'configs/retinanet_soft_nano_shapes.py'), dict(work_dir='mine')
+    monkeypatch.setattr(launch, 'latest_checkpoint', lambda folder: f'{folder}/last.pth')
+    launch.train(detector, resume='auto', from_scratch=True, cfg_options=own, launcher='pytorch')
+    launch.train(detector, cfg_options=dict(load_from='y.pth', resume=True, launcher='mpi'))
+    found = [(cfg.load_from, cfg.resume, cfg.launcher) for cfg in asked]
+    assert found == [('mine/last.pth', True, 'pytorch'), ('y.pth', True, 'none')]
+
+
+def test_several_versions_of_all_images(asked):
+    detector, sets = str(ROOT / 'configs/retinanet_soft_nano_shapes.py'), [dict(type='CocoDataset') for _ in range(2)]
+    both = dict(type='ConcatDataset', datasets=sets, _delete_=True)
+    options = {'tta_model': dict(type='Views'), 'tta_pipeline': [1], 'test_dataloader.dataset': both}
+    launch.test(detector, 'x.pth', tta=True, cfg_options=options)
+    assert [one.pipeline for one in asked[0].test_dataloader.dataset.datasets] == [[1], [1]]
+    for key in ('tta_model', 'tta_pipeline'):
+        with pytest.raises(UsageError, match='--tta needs tta_model and tta_pipeline'):
+            launch.test(detector, 'x.pth', tta=True, cfg_options={key: options[key]})
+
+
+def test_loaders_of_classifiers_are_mmpretrains_unless_the_config_says_how():
+    name, own = f'{ROOT}/configs/soft_tiny_in1k.py', dict(collate_fn=dict(type='mine'), pin_memory='mine')
+    loaders = ('val_dataloader', 'val_cfg', 'val_evaluator')
+    options = {**dict.fromkeys(loaders), **{f'train_dataloader.{key}': value for key, value in own.items()}}
+    cfg = launch._prepare(name, None, options, 'none', False)
+    assert {key: cfg.train_dataloader[key] for key in own} == own and cfg.val_dataloader is None
+    assert cfg.test_dataloader.collate_fn.type == 'default_collate'
+
+
 @pytest.mark.parametrize(
     'name, option', [('upernet_soft_small_160k', 'train_cfg.max_iters'), ('soft_tiny_in1k', 'train_cfg.max_epochs')]
 )
@@ -539,6 +675,9 @@ def test_attention_is_set_to_zero_on_request(asked):
     detector = str(ROOT / 'configs/retinanet_soft_nano_shapes.py')
     whole, without, again = (launch.test(detector, 'x.pth', without_attention=stages) for stages in (None, [], None))
     assert whole == again and abs(whole['max'] - without['max']) > 1e-4
+    assert launch.test(detector, 'x.pth', without_attention=[0]) == without
+    with pytest.raises(UsageError, match='There is no attention of mmsoft to set to zero'):
+        launch.test(detector, 'x.pth', without_attention=[3])
 
 
 @pytest.mark.parametrize(
@@ -555,6 +694,28 @@ def test_drawings_replace_nothing(scope, folder, tmp_path, monkeypatch):
     assert 'images is not empty' in sentence(launch.draw_predictions, cfg, False, folder, 2)
     if scope == 'mmdet':  # which puts a relative one below a new folder
         launch.draw_predictions(cfg, False, 'images', 2)
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg', 'mmpretrain'])
+def test_windows_are_shown_for_some_seconds(scope):
+    cfg = Config(dict(default_scope=scope, default_hooks=dict(visualization={}), visualizer={}))
+    launch.draw_predictions(cfg, True, None, 0.5)
+    assert (cfg.default_hooks.visualization.show, cfg.default_hooks.visualization.wait_time) == (True, 0.5)
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg', 'mmpretrain'])
+@pytest.mark.parametrize('kind', [dict, list, tuple])
+def test_predictions_are_saved_beside_all_scores(scope, kind, tmp_path):
+    given = [dict(type=name) for name in ('Recall', 'Precision')[: 1 if kind is dict else 2]]
+    cfg = Config(dict(default_scope=scope, test_evaluator=given[0] if kind is dict else kind(given)))
+    out, dump = str(tmp_path / 'new/x.pickle'), 'DumpDetResults' if scope == 'mmdet' else 'DumpResults'  # masks by RLE
+    if scope == 'mmseg':
+        maps = copy.deepcopy(cfg)
+        launch.save_predictions(maps, str(tmp_path / 'maps'))
+        kept = dict(output_dir=str(tmp_path / 'maps'), keep_results=True)  # which CityscapesMetric would remove
+        assert maps.test_evaluator == [dict(one, **kept) for one in given]
+    launch.save_predictions(cfg, out)
+    assert cfg.test_evaluator == [*given, dict(type=dump, out_file_path=out)] and Path(out).parent.is_dir()
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,12 @@ def test_what_a_pipeline_shrinks_to_nothing_is_skipped(tiny_model, tmp_path, cap
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_every_task_is_seen(name, tiny_model, pictures, tmp_path):
+def test_every_task_is_seen(name, tiny_model, pictures, tmp_path, capsys):
     out = tmp_path / 'out'
     for picture in PICTURES[1:]:
         (pictures / picture).unlink()
     assert visualize(*tiny_model(name), str(pictures), str(out), device='cpu') == [pictures / 'broken.jpg']
+    assert 'Sheets of 1 of 2 images' in capsys.readouterr().out
     assert files(out / 'vis') == ['a.png']
     shares = json.loads((out / 'attention_share.json').read_text())
     assert list(shares) == [f'stages.{stage}.blocks.0.attn' for stage in range(4)] and min(shares.values()) > 0
@@ -151,8 +152,11 @@ def test_the_tool_that_visualizes(tool, tiny_model, pictures, tmp_path):
 
 
 def test_stages_are_counted_from_0(tiny_model, pictures, tmp_path):
-    with pytest.raises(UsageError, match='--stages are from 0 to 3'):
-        visualize(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=[0, 4])
+    for stages in ([0, 4], [-1]):
+        with pytest.raises(UsageError, match='--stages are from 0 to 3'):
+            visualize(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), stages=stages)
+    with pytest.raises(UsageError, match='--device meta cannot be used'):
+        visualize(*tiny_model('soft_tiny_in1k'), str(pictures), str(tmp_path / 'out'), device='meta')
 
 
 def test_the_tool_says_so_when_a_picture_is_broken(tool, tiny_model, pictures, tmp_path):
@@ -283,9 +287,17 @@ def test_label_maps_are_drawn_as_by_mmseg(size, tmp_path):
         assert (cv2.imread(str(tmp_path / 'y.png'))[..., ::-1] == drawn).all()
 
 
+def test_label_maps_of_many_classes_have_the_colours_of_all(tmp_path):
+    model = SimpleNamespace(dataset_meta=dict(palette=[[9, 9, 9]] * 299 + [[200, 100, 0]]))
+    task = SimpleNamespace(inferencer=SimpleNamespace(visualizer=SimpleNamespace(alpha=0.5), model=model))
+    sample = SegDataSample(pred_sem_seg=PixelData(data=torch.full((1, 4, 6), 299)))
+    Segmentation.draw(task, np.zeros((4, 6, 3), np.uint8), sample, tmp_path / 'x.png')
+    assert (cv2.imread(str(tmp_path / 'x.png')) == (0, 50, 100)).all()
+
+
 @pytest.mark.parametrize(
     'classes, count, kind',
-    [(None, 3, np.uint8), (['a'] * 19, 300, np.uint16), (['a'] * 300, 300, np.uint16), (['a'] * 2, 2, np.uint8)],
+    [(None, 3, np.uint8), (['a'] * 19, 300, np.uint16), (['a'] * 300, 300, np.uint16), (['a'] * 256, 2, np.uint8)],
     ids=['unknown', 'assumed', 'many', 'few'],
 )
 def test_label_maps_have_room_for_all_classes(classes, count, kind):

@@ -41,6 +41,7 @@ def test_places_without_an_image_are_empty():
     model = SimpleNamespace(backbone=backbone, data_preprocessor=lambda data, training: dict(inputs=image))
     figure = draw(model, dict(inputs=(255 * image).byte()))
     assert len(figure.axes) == 7 * 7 and not any(axis.axison for axis in figure.axes)
+    assert len({tuple(line.get_xydata()[0]) for line in figure.axes[7].lines}) == 4
 
 
 @pytest.mark.parametrize('name', BACKBONES)
@@ -62,6 +63,7 @@ def test_a_sheet_has_features_of_every_architecture(name):
     for marked, *drawn in rows[1:]:
         crosses = [[line.get_xydata().tolist() for line in axis.lines] for axis in (marked, *drawn)]
         assert crosses[0] == [cross for (cross,) in crosses[1:]] and len(drawn) == len(crosses[0]) == 2
+        assert (marked.images[0].get_array() == rows[0][0].images[0].get_array()).all()
         assert crosses[0] == [[[16, 16]], [[48, 16]]]  # x and y of the centres of two of 3 × 2 tokens
         for axis in drawn:
             picture, kernel = axis.images
@@ -88,7 +90,7 @@ def test_a_sheet_shows_the_image_as_the_network_gets_it():
 
 @pytest.mark.parametrize('asked, chosen', [(None, (2, 5, 8, 11)), ([7, 2, 7], (2, 7))])
 def test_blocks_are_in_their_order_and_by_default_spread(asked, chosen, tmp_path, monkeypatch):
-    backbone, x = SimADeiT(dict(BLOCKS, depth=12)).eval(), torch.rand(1, 3, *IMAGE)
+    backbone, x = SimADeiT(dict(BLOCKS, depth=12), with_cls_token=True).eval(), torch.rand(1, 3, *IMAGE)
     model = SimpleNamespace(backbone=backbone)
     task = SimpleNamespace(inferencer=SimpleNamespace(model=model), collate=lambda data: data)
     for name, made in dict(load_config={}, find_inputs={Path('a.jpg'): Path('a.jpg')}, build_task=task).items():
@@ -96,7 +98,7 @@ def test_blocks_are_in_their_order_and_by_default_spread(asked, chosen, tmp_path
     monkeypatch.setattr(visualization, 'prepare', lambda *_: [(Path('a.jpg'), None, {})])
     monkeypatch.setattr(visualization, 'draw', lambda *_: backbone(x) and Figure())
     assert visualize('config.py', 'x.pth', 'images', str(tmp_path), asked) == []
-    assert backbone.out_indices == chosen
+    assert backbone.out_indices == chosen and all(map(torch.is_tensor, backbone(x)))
     with measured_attention(backbone) as contributions:
         backbone(x)
     shares = json.loads((tmp_path / 'attention_share.json').read_text())
@@ -109,8 +111,21 @@ def test_principal_components_are_colours():
     features[3] += torch.arange(12.0)[:, None]
     red = feature_image(features)[..., 0].astype(int)
     assert red[-1].min() > 240 and red[0].max() < 15
+    features[1] += torch.arange(9.0)  # green, along the columns
+    green = feature_image(features)[..., 1].astype(int)
+    assert abs(green[:, -1] - green[:, 0]).min() > 225
+    features[1] -= torch.arange(9.0)
     features[0] += 1e4  # in all places, which is no variance
     assert abs(feature_image(features)[..., 0].astype(int) - red).max() <= 2
+
+
+def test_what_stands_out_is_red_whatever_its_sign():
+    features = torch.randn(5, 12, 9) * 0.001
+    features[3, 2:5, 2:5] = 1
+    features[3, 3, 3] = 100  # one pixel of 108 does not make the others dark
+    for sign in (1, -1):
+        red = feature_image(sign * features)[..., 0]
+        assert red[2:5, 2:5].min() > 240 and red[6:].max() < 15
 
 
 @pytest.mark.parametrize('size', [None, 3])

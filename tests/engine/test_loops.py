@@ -189,6 +189,14 @@ def test_fewer_images_than_a_batch(tmp_path, train_cfg):
         _of_large_batches(tmp_path, 'DefaultSampler', train_cfg).train()
 
 
+def test_a_batch_sampler_of_the_config_makes_the_batches(tmp_path):
+    batches = dict(type=BatchSampler, drop_last=True)
+    data = dict(toy.config(tmp_path)['train_dataloader'], batch_size=3, batch_sampler=batches)
+    runner = loops.Runner(**toy.config(tmp_path, train_dataloader=data))
+    runner.train()
+    assert (runner.epoch, runner.iter) == (2, 2)
+
+
 def test_an_infinite_sampler_fills_any_batch(tmp_path):
     runner = _of_large_batches(tmp_path, 'InfiniteSampler', dict(by_epoch=False, max_iters=1))
     runner.train()
