@@ -57,9 +57,9 @@ def _check_annotations(file: Path, metric: dict[str, Any], sets: list[dict[str, 
         first = shapes[0] if isinstance(shapes, list) else shapes  # all that pycocotools looks at
         if 'segm' in metric.get('metric', ()) and not (isinstance(first, dict) or np.size(first) > 4):
             raise UsageError(f'{place} has no polygon of 3 points, which segm needs.')
-        if isinstance(one.get('id'), str) and not one['id'].isdecimal():
+        if isinstance(one.get('id'), str) and one['id'].strip(' +-.0123456789_eE'):
             raise UsageError(f'{place} has the id {one["id"]!r}, and scores need numbers.')
-        if one.get('id') == 0:  # pycocotools' mark of detections that found nothing
+        if one.get('id') in (0, '0'):  # pycocotools' mark of detections that found nothing
             print_log(f'{place} has the id 0, which scores never count: begin with 1.')
 
 

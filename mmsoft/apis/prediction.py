@@ -65,7 +65,7 @@ def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
         if step.get('color_type', 'color') != 'color':
             ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
             raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
-    check_new(out_dir)
+    check_new(out_dir or '.')  # as Path understands it
     return find_images(source)
 
 
@@ -75,7 +75,9 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
         try:
             image = read_image(path)
             prepared = task.prepare(image)
-        except (BrokenImage, cv2.error) as error:  # OpenCV's if the pipeline shrinks a narrow one to nothing
+        except (BrokenImage, cv2.error, ValueError) as error:  # of resizing, if a pipeline shrinks it to nothing
+            if not isinstance(error, BrokenImage) and max(image.shape[:2]) < 64 * min(image.shape[:2]):
+                raise
             print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
             broken.append(path)
         else:

@@ -65,11 +65,12 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 
     What a classifier of ours has saved stays as it is. CheckpointError if it is of another backbone or size.
     """
-    if not state_dict or any(BACKBONE in name and not re.match(r'backbone\.(?!module\.)', name) for name in state_dict):
-        return  # saved by another model, of which the classifier is a part, or by LoRA's around the backbone
+    own = backbone.state_dict()
+    adapted = any(f'{BACKBONE}module.{name}' in state_dict for name in own if '.lora_' in name)  # LoRA is around it
+    if adapted or not state_dict or any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict):
+        return  # or the classifier is a part of another model, which has saved it
     chosen, entry = select_state_dict(state_dict)
     family, whole = to_mmsoft(chosen)
-    own = backbone.state_dict()
     if family is None and all(name in own or name.startswith('head.') for name in without_prefix(whole)):
         return  # a part of the classifier
     named = {name[len(BACKBONE) :]: tensor for name, tensor in whole.items() if name.startswith(BACKBONE)}

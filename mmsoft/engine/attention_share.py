@@ -14,11 +14,10 @@ from mmsoft.registry import HOOKS
 class AttentionShareHook(Hook):
     """Logs how much attention contributes to each block, and warns once of a stage where it contributes nothing.
 
-    Measured on one iteration of many, the values reach the log file and all visualizer backends as scalars
-    ``attention_share/BLOCK``, ``attention_exponent/BLOCK`` (SOFT) and ``attention_gain/BLOCK``; see
-    :class:`mmsoft.attention.measure.Contribution`. ``interval`` is the number of iterations from one measurement to the
-    next (200 take less than 1% of the time), ``begin`` the first at which a stage is reported whose blocks all have a
-    share below 0.01: SimA begins with small shares.
+    The values reach the log file and all visualizer backends as scalars: ``attention_share/BLOCK``,
+    ``attention_exponent/BLOCK`` (SOFT), ``attention_gain/BLOCK``; see :class:`mmsoft.attention.measure.Contribution`.
+    One of ``interval`` iterations is measured (200 take less than 1% of the time). From iteration ``begin`` on, a stage
+    is reported whose blocks all have a share below 0.01: SimA begins with small shares.
     """
 
     def __init__(self, interval: int = 200, begin: int = 1000) -> None:

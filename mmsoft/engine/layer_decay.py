@@ -29,7 +29,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         backbones = {}
         for name, one in module.named_modules():
             start = re.sub(WRAPPERS, '', f'{name}.').lstrip('.')
-            if hasattr(type(one), 'get_layer_depth') and (start.endswith('backbone.') or isinstance(one, BaseBackbone)):
+            is_backbone = start.endswith(('backbone.', 'backbone.module.')) or isinstance(one, BaseBackbone)
+            if is_backbone and hasattr(type(one), 'get_layer_depth'):  # LoRA's wrapper answers for the one inside
                 backbones[start] = one
         if not backbones:
             raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')

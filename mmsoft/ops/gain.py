@@ -19,8 +19,7 @@ from .inverse import inverse_product
 from .numerics import as_operator, at_a_time, at_least_float32, exact_product, is_compiling, is_exporting
 from .soft import RIDGE, attend, norm_alpha, soft_alpha
 
-# Tokens and columns of the estimate, and steps of their Krylov space, whose width columns · steps is that of a matrix
-# which inverse_product iterates. Networks of plain SOFT magnify a wrong scale.
+# Tokens and columns of the estimate, and steps of their Krylov space. Networks of plain SOFT magnify a wrong scale.
 SIZES: dict[bool, tuple[int, int, int]] = {False: (256, 8, 12), True: (128, 8, 4)}
 GROUP_ELEMENTS = {'cpu': 2**22, 'cuda': 2**27}  # of kernels at a time: on a CPU two heads at 800×1344, 10 MB
 _mt = partial(torch.transpose, dim0=1, dim1=2)  # ``t.mT`` of (g, n, m), which ONNX does not know

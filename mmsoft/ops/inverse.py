@@ -17,7 +17,7 @@ from torch import Tensor
 from .numerics import add_product, as_operator, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
 _FEW_TOKENS = 96  # up to so many, the iteration's few small products cost less than the resolvent's many thin ones
-_MANY_STEPS = {torch.float32: 22, torch.float64: 50}  # with more, an αλ² that is rounded to more than 2 overflows
+_MANY_STEPS = {torch.float32: 20, torch.float64: 49}  # with more, an αλ² that is rounded to more than 2 grows
 _FEW_STEPS = 16  # with fewer, f falls to zero over a width that takes more terms of the resolvent
 _SHIFT = 2.5  # c, in the middle of a wide minimum of the error; the condition of W is at most 1448 / c
 _TERMS = {torch.float32: 28, torch.float64: 64}  # for errors of at most 3.2e-6 of f's maximum, and 2e-12
@@ -43,7 +43,7 @@ def inverse_product(matrix: Tensor, y: Tensor, alpha: Tensor, iterations: int = 
     r"""Newton–Raphson inverse times a thin matrix, :math:`V y`, differentiated as the exact inverse.
 
     The gradient is :math:`\partial y = V G` and :math:`\partial M = -V G (V y)^\top` (2207.03341, Eq. 16, multiplied
-    out). Up to 96 tokens and 22 steps, below 16 steps and in exported graphs it iterates; else it takes a resolvent.
+    out). Up to 96 tokens and 20 steps, below 16 steps and in exported graphs it iterates; else it takes a resolvent.
 
     Args:
         matrix (Tensor): Symmetric positive semidefinite matrices M of shape (..., m, m).

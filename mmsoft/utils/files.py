@@ -32,9 +32,8 @@ def whole_or_none(path: Union[str, Path]) -> Iterator[None]:
 def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     """Opens a file that replaces ``path`` once it is complete; until then and after errors the old one stays.
 
-    It is written under a hidden name of its own beside ``path``, so several processes may write the same file: the last
-    to finish wins. What killed processes have left of this file is removed. The folder is made. Raises OSError, with
-    the path as its ``filename``, if the file cannot be written.
+    It is written under a hidden name beside ``path``: of processes that write the same file, the last to finish wins.
+    What killed ones have left is removed. The folder is made. OSError, with the ``filename``, if it cannot be written.
     """
     given, path = str(path), Path(os.path.realpath(path))  # a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +62,5 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
 
 def check_new(folder: str, option: str = '--out-dir') -> None:
     """Raises UsageError if a folder for results, an ``option``, holds something."""
-    folder = folder or '.'  # as Path understands it
     if os.path.lexists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise UsageError(f'{folder} is not empty, and nothing there is overwritten; choose another {option}.')

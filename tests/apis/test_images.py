@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import mmcv
 import pytest
 from mmdet.apis.det_inferencer import IMG_EXTENSIONS
+from mmengine.config import Config
 from PIL import EpsImagePlugin, Image
 
-from mmsoft.apis.prediction import SUFFIXES, BrokenImage, find_images, prepare, read_image, result_names
+from mmsoft.apis.prediction import SUFFIXES, BrokenImage, find_images, find_inputs, prepare, read_image, result_names
 from mmsoft.utils import UsageError
 
 
@@ -35,6 +36,9 @@ def test_no_name_is_no_folder(tmp_path, monkeypatch):
     assert len(find_images('.')) == 1
     with pytest.raises(UsageError, match='no image or folder'):
         find_images('')
+    with pytest.raises(UsageError, match='^. is not empty, and nothing there is overwritten; choose another --out-dir'):
+        find_inputs(Config(), 'x.png', '')
+    assert [*find_inputs(Config(), 'x.png', 'new')] == [Path('x.png')]
 
 
 def test_what_opencv_does_not_read_pillow_does(tmp_path):

@@ -15,7 +15,7 @@ from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
 from mmengine.dataset import RepeatDataset
 from mmengine.model import PretrainedInit
-from mmengine.registry import MODELS
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
 from trainings import forget_runs, project
 
@@ -368,16 +368,17 @@ def test_what_scores_of_coco_need(coco, key, classes):
     assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
 
 
-def test_ids_of_objects_that_scores_can_hold(coco):
-    """pycocotools puts them into an array of numbers, after the first epoch, which takes '12' and not 'a2'."""
+def test_ids_of_objects_that_scores_can_hold(coco, capsys):
+    """pycocotools puts them into an array of numbers, after the first epoch, which takes '12' and not 'a2'; 0 is nothing found."""
     file = Path(coco['data_root'], 'x.json')
     content = json.loads(file.read_text())
     cfg = Config(dict(val_evaluator=dict(type='CocoMetric', ann_file=str(file)), val_dataloader=dict(dataset=coco)))
-    for number in ('12', 'a2'):
+    for number in ('0', '12', '-5', '1.5', 'a2'):
         content['annotations'][1]['id'] = number
         file.write_text(json.dumps(content))
-        if number == '12':
+        if number != 'a2':
             check_evaluators(cfg, 'val')
+        assert ('has the id 0' in capsys.readouterr().out) == (number == '0')
     assert "has the id 'a2', and scores need numbers" in sentence(check_evaluators, cfg, 'val')
 
 
@@ -488,6 +489,7 @@ def test_heads_that_count_something_else():
     """STDC's second auxiliary head tells borders from all else."""
     from mmseg.models.decode_heads import STDCHead
 
+    init_default_scope('mmseg')  # whatever tests before have left
     dataset, model = SimpleNamespace(metainfo=dict(classes=('star', 'sky', 'sea'))), torch.nn.Module()
     model.auxiliary_head = torch.nn.ModuleList([STDCHead(0.1, in_channels=4, channels=4, num_convs=1, num_classes=2)])
     check_classes(dataset, model, exact=False)

@@ -80,14 +80,21 @@ def test_every_task(name, tiny_model, pictures, tmp_path, capsys):
         assert found['pred_class']
 
 
-def test_what_a_pipeline_shrinks_to_nothing_is_skipped(tiny_model, tmp_path, capsys):
-    """As the tiny model's, to 320 pixels at most; what is skipped is named."""
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+def test_what_a_pipeline_shrinks_to_nothing_is_skipped(tiny_model, tmp_path, capsys, backend):
+    """As the tiny model's, to 320 pixels at most; what is skipped is named. A wrong pipeline is no fault of the images."""
+    options, model = {'test_dataloader.dataset.pipeline.1.backend': backend}, tiny_model('mask_rcnn_soft_tiny_1x')
     (tmp_path / 'in').mkdir()
     for name, width in (('good', 90), ('narrow', 900)):
         cv2.imwrite(str(tmp_path / f'in/{name}.png'), np.zeros((1, width, 3), np.uint8))
-    broken = predict(*tiny_model('mask_rcnn_soft_tiny_1x'), str(tmp_path / 'in'), str(tmp_path / 'out'), 'cpu')
+    cv2.imwrite(str(tmp_path / 'square.png'), np.zeros((40, 40, 3), np.uint8))
+    folders = str(tmp_path / 'in'), str(tmp_path / 'out')
+    broken = predict(*model, *folders, 'cpu', cfg_options=options)
     assert broken == [tmp_path / 'in/narrow.png'] and files(tmp_path / 'out/vis') == ['good.png']
     assert 'in/narrow.png is skipped' in capsys.readouterr().err
+    options['test_dataloader.dataset.pipeline.1.scale'] = (0, 0)
+    with pytest.raises((cv2.error, ValueError)):
+        predict(*model, str(tmp_path / 'square.png'), str(tmp_path / 'other'), 'cpu', cfg_options=options)
 
 
 @pytest.mark.parametrize('name', NAMES)

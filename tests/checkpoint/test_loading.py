@@ -422,6 +422,9 @@ def test_checkpoints_of_low_rank_adapters_are_loaded(tmp_path):
     check_model(again, path)
     again.load_state_dict(torch.load(path)['state_dict'])
     assert len(trained.state_dict()) == 6
+    plain = models.build(dict(model, backbone=deit))
+    with pytest.raises(CheckpointError, match='holds another network'):
+        plain.load_state_dict(trained.state_dict(), strict=False)
     assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in trained.state_dict().items())
 
 

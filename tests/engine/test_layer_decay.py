@@ -138,6 +138,12 @@ def test_low_rank_adapters_have_the_layers_of_what_they_adapt():
     for stage in range(3):
         name = f'backbone.module.stages.{stage}.blocks.0.attn.value.lora_up.weight'
         assert found[name][0] == pytest.approx(LR * RATE ** (4 - stage))
+    vit = dict(type='mmpretrain.VisionTransformer', arch='deit-tiny', img_size=32, patch_size=16)  # the library's own
+    model.backbone = lora.LoRAModel(vit, rank=1, targets=[dict(type='.*qkv')])
+    found = settings(model)
+    for layer in range(12):
+        name = f'backbone.module.layers.{layer}.attn.qkv.lora_up.weight'
+        assert found[name][0] == pytest.approx(LR * RATE ** (12 - layer))
 
 
 def test_backbones_inside_of_other_models():

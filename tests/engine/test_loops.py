@@ -543,7 +543,7 @@ def test_mmdets_hooks_change_the_data_set(tmp_path):
     runner = RUNNERS.build(Config(toy.config(tmp_path, runner_type='mmsoft.Runner')))
     runner.register_hook(PipelineSwitchHook(0, []))
     runner.train()
-    assert runner.train_dataloader.dataset.pipeline.transforms == []
+    assert runner.train_dataloader.dataset._samples.pipeline.transforms == []
 
 
 def test_trained_batches_are_drawn_or_skipped():

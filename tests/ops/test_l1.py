@@ -102,7 +102,7 @@ def test_autocast_loses_nothing(dtype, n):
     q, k, v = (t.to(dtype) for t in qkv(n, n, 48, 48, batch=1, heads=1))
     with cpu_autocast(dtype):
         outs = l1_attention(q, k, v), l1_class_attention(q, k, v)
-        assert l1_attention(q.double(), k, v).dtype == torch.float64
+        assert l1_attention(q.double(), k.double(), v.double()).dtype == torch.float64
     expected = by_channels(q, k, v)
     for out, want in zip(outs, (expected, expected[:, :, :1])):
         assert out.dtype == torch.float32

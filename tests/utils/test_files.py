@@ -63,15 +63,6 @@ def test_what_a_killed_process_left_is_replaced(tmp_path, name):
     assert (tmp_path / name).read_bytes() == b'new' and os.listdir(tmp_path) == [name]
 
 
-def test_no_name_is_the_current_folder(tmp_path, monkeypatch):
-    """As of a variable of the shell that is not set."""
-    monkeypatch.chdir(tmp_path)
-    check_new('')
-    Path('file').touch()
-    with pytest.raises(UsageError, match='^. is not empty'):
-        check_new('')
-
-
 def test_a_link_to_nothing_is_no_new_folder(tmp_path):
     (tmp_path / 'out').symlink_to('gone')
     with pytest.raises(UsageError, match='out is not empty, and nothing there is overwritten'):
