@@ -4,6 +4,7 @@ import copy
 import errno
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -169,6 +170,15 @@ def coco(tmp_path):
     )
 
 
+@contextmanager
+def changed(coco):
+    """Gives the content of its file, and writes what has become of it."""
+    file = Path(coco['data_root'], coco['ann_file'])
+    content = json.loads(file.read_text())
+    yield content
+    file.write_text(json.dumps(content))
+
+
 def built(coco, classes):
     return CocoDataset(**{key: value for key, value in coco.items() if key != 'type'}, metainfo=dict(classes=classes))
 
@@ -192,20 +202,16 @@ def test_images_without_objects(coco, wrong):
     coco['filter_cfg'] = None
     for whole in (built(coco, ('star', 'heart')), RepeatDataset(built(coco, ('star', 'heart')), 2)):
         check_objects(whole)
-    file = Path(coco['data_root'], 'x.json')
-    content = json.loads(file.read_text())
-    content['annotations'] = [dict(one, **wrong) for one in content['annotations']] if wrong else []
-    file.write_text(json.dumps(content))
+    with changed(coco) as content:
+        content['annotations'] = [dict(one, **wrong) for one in content['annotations']] if wrong else []
     assert 'x.json has no objects' in sentence(check_objects, built(coco, ('star', 'heart')))
     assert 'has no objects' in sentence(check_objects, RepeatDataset(built(coco, ('star', 'heart')), 2))
 
 
 def test_one_image_with_objects_is_enough(coco):
     coco['filter_cfg'] = None
-    file = Path(coco['data_root'], 'x.json')
-    content = json.loads(file.read_text())
-    content['images'] = [dict(content['images'][0], id=number) for number in range(3)]
-    file.write_text(json.dumps(content))
+    with changed(coco) as content:
+        content['images'] = [dict(content['images'][0], id=number) for number in range(3)]
     check_objects(built(coco, ('star', 'heart')))
 
 
@@ -248,10 +254,8 @@ def test_classes_are_in_the_order_of_the_file(coco, monkeypatch):
 
 def test_the_order_is_that_of_labels(coco):
     """Objects365's data sets sort categories by their ids."""
-    file = Path(coco['data_root'], 'x.json')
-    content = json.loads(file.read_text())
-    content['categories'].reverse()
-    file.write_text(json.dumps(content))
+    with changed(coco) as content:
+        content['categories'].reverse()
     options = {key: value for key, value in coco.items() if key != 'type'}
     check_classes(Objects365V1Dataset(**options, metainfo=dict(classes=('star', 'heart'))), NO_HEADS, True)
     other = Objects365V1Dataset(**options, metainfo=dict(classes=('heart', 'star')))
@@ -305,14 +309,13 @@ def test_evaluation_of_several_data_sets(root):
 
 @pytest.mark.parametrize('classes', [('star',), ('heart',)])
 def test_scores_count_the_classes_of_all_data_sets(coco, classes):
-    file = Path(coco['data_root'], 'x.json')
-    content = json.loads(file.read_text())
-    del content['annotations'][1]['area']  # of a heart
-    file.write_text(json.dumps(content))
+    with changed(coco) as content:
+        del content['annotations'][1]['area']  # of a heart
     other = {('star',): ('heart',), ('heart',): ('star',)}[classes]
     sets = [dict(coco, metainfo=dict(classes=one)) for one in (classes, other)]
     loader = dict(dataset=dict(type='ConcatDataset', datasets=sets))
-    cfg = Config(dict(val_dataloader=loader, val_evaluator=dict(type='CocoMetric', ann_file=str(file))))
+    metric = dict(type='CocoMetric', ann_file=f'{coco["data_root"]}/x.json')
+    cfg = Config(dict(val_dataloader=loader, val_evaluator=metric))
     assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
 
 
@@ -359,23 +362,21 @@ def test_classifiers_that_mix_images_count_classes_twice(train_cfg):
 def test_what_scores_of_coco_need(coco, key, classes):
     """pycocotools ends with a KeyError, after the first epoch."""
     coco['metainfo'] = dict(classes=classes) if classes else None
-    file = Path(coco['data_root'], 'x.json')
-    cfg = Config(dict(val_evaluator=dict(type='CocoMetric', ann_file=str(file)), val_dataloader=dict(dataset=coco)))
+    metric = dict(type='CocoMetric', ann_file=f'{coco["data_root"]}/x.json')
+    cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
     check_evaluators(cfg, 'val')
-    content = json.loads(file.read_text())
-    del content['annotations'][1][key]
-    file.write_text(json.dumps(content))
+    with changed(coco) as content:
+        del content['annotations'][1][key]
     assert 'annotations[1] of' in sentence(check_evaluators, cfg, 'val')
 
 
 def test_ids_of_objects_that_scores_can_hold(coco, capsys):
-    """pycocotools puts them into an array of numbers, after the first epoch, which takes '12' and not 'a2'; 0 is nothing found."""
-    file = Path(coco['data_root'], 'x.json')
-    content = json.loads(file.read_text())
-    cfg = Config(dict(val_evaluator=dict(type='CocoMetric', ann_file=str(file)), val_dataloader=dict(dataset=coco)))
+    """pycocotools puts them into an array of numbers, which takes '12' and not 'a2'; 0 is nothing found."""
+    metric = dict(type='CocoMetric', ann_file=f'{coco["data_root"]}/x.json')
+    cfg = Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco)))
     for number in ('0', '12', '-5', '1.5', 'a2'):
-        content['annotations'][1]['id'] = number
-        file.write_text(json.dumps(content))
+        with changed(coco) as content:
+            content['annotations'][1]['id'] = number
         if number != 'a2':
             check_evaluators(cfg, 'val')
         assert ('has the id 0' in capsys.readouterr().out) == (number == '0')
@@ -384,11 +385,9 @@ def test_ids_of_objects_that_scores_can_hold(coco, capsys):
 
 def test_annotations_that_scores_do_not_count(coco, capsys):
     """pycocotools writes the id of what a detection found, or 0."""
-    file = Path(coco['data_root'], 'x.json')
-    content = json.loads(file.read_text())
-    content['annotations'][0].update(id=0, segmentation=[[1, 1, 9, 9]])
-    file.write_text(json.dumps(content))
-    metric = dict(type='CocoMetric', ann_file=str(file), metric='bbox')
+    with changed(coco) as content:
+        content['annotations'][0].update(id=0, segmentation=[[1, 1, 9, 9]])
+    metric = dict(type='CocoMetric', ann_file=f'{coco["data_root"]}/x.json', metric='bbox')
     check_evaluators(Config(dict(val_evaluator=metric, val_dataloader=dict(dataset=coco))), 'val')
     assert 'annotations[0]' in (said := capsys.readouterr().out) and 'has the id 0' in said
     for kinds in ('segm', ['bbox', 'segm']):  # whose scores end with a TypeError
@@ -397,16 +396,16 @@ def test_annotations_that_scores_do_not_count(coco, capsys):
         assert 'no polygon of 3' in sentence(check_evaluators, cfg, 'val')
     square = [1, 1, 9, 1, 9, 9, 1, 9]
     for wrong in ([[1, 1, 9, 9]], [], None, square):
-        content['annotations'][0].update(segmentation=wrong)
-        content['annotations'][1].update(segmentation=[square])
-        file.write_text(json.dumps(content))
+        with changed(coco) as content:
+            content['annotations'][0].update(segmentation=wrong)
+            content['annotations'][1].update(segmentation=[square])
         assert 'annotations[0] of' in (text := sentence(check_evaluators, cfg, 'val')) and 'no polygon of 3' in text
         unscored = Config(dict(cfg, val_dataloader=dict(dataset=dict(coco, metainfo=dict(classes=('heart',))))))
         check_evaluators(unscored, 'val')
     run_lengths, triangle = dict(size=[64, 64], counts=[4096]), [[1, 1, 9, 1, 9, 9]]
     for fine in ([square, [1, 1, 9, 9]], triangle, [run_lengths], run_lengths):
-        content['annotations'][0].update(segmentation=fine)  # which pycocotools takes
-        file.write_text(json.dumps(content))
+        with changed(coco) as content:
+            content['annotations'][0].update(segmentation=fine)  # which pycocotools takes
         check_evaluators(cfg, 'val')
 
 
@@ -432,10 +431,8 @@ def test_a_data_set_that_mmengine_cannot_build(coco, tmp_path):
 )
 def test_a_coco_file_that_lacks_something(coco, part, key, tmp_path):
     """mmdet says its name alone."""
-    file = Path(coco['data_root'], coco['ann_file'])
-    content = json.loads(file.read_text())
-    del content[part][0][key]
-    file.write_text(json.dumps(content))
+    with changed(coco) as content:
+        del content[part][0][key]
     loader = dict(batch_size=1, num_workers=0, dataset=coco, sampler=dict(type='DefaultSampler', shuffle=True))
     cfg = toy.config(tmp_path / 'run', train_dataloader=loader, default_scope='mmdet')
 

@@ -82,7 +82,7 @@ def test_every_task(name, tiny_model, pictures, tmp_path, capsys):
 
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_what_a_pipeline_shrinks_to_nothing_is_skipped(tiny_model, tmp_path, capsys, backend):
-    """As the tiny model's, to 320 pixels at most; what is skipped is named. A wrong pipeline is no fault of the images."""
+    """As the tiny model's, to 320 pixels at most; it is named. A wrong pipeline is no fault of the images."""
     options, model = {'test_dataloader.dataset.pipeline.1.backend': backend}, tiny_model('mask_rcnn_soft_tiny_1x')
     (tmp_path / 'in').mkdir()
     for name, width in (('good', 90), ('narrow', 900)):
@@ -304,8 +304,14 @@ def test_label_maps_of_many_classes_have_the_colours_of_all(tmp_path):
 
 @pytest.mark.parametrize(
     'classes, count, kind',
-    [(None, 3, np.uint8), (['a'] * 19, 300, np.uint16), (['a'] * 300, 300, np.uint16), (['a'] * 256, 2, np.uint8)],
-    ids=['unknown', 'assumed', 'many', 'few'],
+    [
+        (None, 3, np.uint8),
+        (['a'] * 19, 300, np.uint16),
+        (['a'] * 300, 300, np.uint16),
+        (['a'] * 256, 2, np.uint8),
+        (['a'] * 2, 2, np.uint8),
+    ],
+    ids=['unknown', 'assumed', 'many', 'as many as fit', 'few'],
 )
 def test_label_maps_have_room_for_all_classes(classes, count, kind):
     """Also where a checkpoint has no classes, and mmseg takes those of Cityscapes."""

@@ -551,7 +551,9 @@ class TestHub:
             with pytest.raises(CheckpointError, match=f'{address} is not an address of the form hf://owner/name/file'):
                 read_checkpoint(address)
 
-    @pytest.mark.parametrize('address', ['http://localhost/my file.pth', 'https://localhost:abc/x.pth'])
+    @pytest.mark.parametrize(
+        'address', ['https://localhost/my file.pth', 'http://localhost/my file.pth', 'https://localhost:abc/x.pth']
+    )
     def test_what_is_no_address(self, address):
         with pytest.raises(CheckpointError, match='cannot be downloaded'):
             read_checkpoint(address)

@@ -21,8 +21,10 @@ def losses(**values):
 
 @pytest.mark.parametrize('value', ['nan', 'inf', '-inf'])
 def test_loss(value):
-    outputs = losses(loss=float(value), loss_cls=1.0, acc=float(value), **{'decode.loss_ce': float(value)})
-    with pytest.raises(UsageError, match=f'loss is {value}, decode.loss_ce is {value} in iteration 42, on a.jpg, [?];'):
+    wrong = ('loss', 'loss_bbox', 'decode.loss_ce')
+    outputs = losses(loss_cls=1.0, acc=float(value), **dict.fromkeys(wrong, float(value)))
+    told = ', '.join(f'{name} is {value}' for name in wrong)
+    with pytest.raises(UsageError, match=f'{told} in iteration 42, on a.jpg, [?];'):
         FiniteTrainingHook().after_train_iter(RUNNER, 0, SAMPLES, outputs)
 
 
