@@ -85,6 +85,14 @@ def fill_page(page: Path, **makers: Callable[[str], Optional[str]]) -> None:
     page.write_text(filled(page.read_text(), **makers))
 
 
+def finish(name: str, table: pd.DataFrame, text: str, docs: Optional[Path]) -> None:
+    """Prints a table's text; with ``docs``, writes ``data/NAME.csv`` and the text's place on the benchmark's page."""
+    if docs:
+        write_table(table, docs / f'data/{name}.csv')
+        fill_page(docs / 'benchmark_method.md', benchmark={name: text}.get)
+    print(text)
+
+
 def filled(page: str, **makers: Callable[[str], Optional[str]]) -> str:
     """A page with other text between its lines ``<!-- KIND WORDS -->`` and ``<!-- end -->``.
 

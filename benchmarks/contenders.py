@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmsoft.attention import MultiheadAttention, Site, SOFTAttention
 from mmsoft.ops import gaussian_kernel, inverse_product, newton_inverse
-from mmsoft.ops.soft import RIDGE, soft_alpha
+from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
 from mmsoft.utils import UsageError
 
 from .common import be_quiet
@@ -21,16 +21,20 @@ class PublishedSOFTAttention(SOFTAttention):
 
     def __init__(self, site: Site, closed_gradient: bool = False) -> None:
         super().__init__(site, norm=False)
-        self.product = partial(_attend, closed_gradient)
+        self.product = partial(published_attention, closed_gradient=closed_gradient)
 
 
-def _attend(closed_gradient: bool, q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20) -> Tensor:
-    """(B, h, n, d), (B, h, m, d) and (B, h, n, c) to (B, h, n, c)."""
-    p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=RIDGE)
-    alpha = soft_alpha(a.sum(-1, keepdim=True) - RIDGE)
+def published_attention(
+    q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 20, norm: bool = False, closed_gradient: bool = False
+) -> Tensor:
+    """SOFT, or SOFT-Norm with ``norm``, by Newton steps: (B, h, n, d), (B, h, m, d), (B, h, n, c) to (B, h, n, c)."""
+    p, a = gaussian_kernel(bottleneck, q), gaussian_kernel(bottleneck, ridge=0 if norm else RIDGE)
+    sums = a.sum(-1, keepdim=True)
+    alpha = soft_norm_alpha(a, sums) if norm else soft_alpha(sums - RIDGE)
+    scaled = sums.rsqrt() * p if norm else p
     if closed_gradient:
-        return p.mT @ inverse_product(a, p @ v, alpha.detach(), iterations)
-    return p.mT @ newton_inverse(a, alpha, iterations) @ (p @ v)
+        return scaled.mT @ inverse_product(a, scaled @ v, alpha.detach(), iterations)
+    return scaled.mT @ newton_inverse(a, alpha, iterations) @ (scaled @ v)
 
 
 class UnfusedAttention(MultiheadAttention):

@@ -4,12 +4,13 @@
     python -m benchmarks.limit maps noise grace_hopper photograph.png --trained NETWORK WEIGHTS CONFIG CHECKPOINT
     python -m benchmarks.limit scores --evidence work_dirs/evidence
     python -m benchmarks.limit trees soft_norm_mix
+    python -m benchmarks.limit gradients
 
 ``images`` prints for each limit (0 is none) the largest change of each map, the largest memory and the mean time.
 ``maps`` compares the maps of SOFT-Tiny, with fresh weights, and of trained networks. ``scores`` trains detectors on
 scenes of the evidence, but 800 pixels a side, with and without a limit. Training goes on from the detectors of the
 evidence, whose images are too small for one. ``trees`` tests detectors of projects/trees, whose crops are, too, on a
-whole photograph.
+whole photograph. ``gradients`` compares gradients at an image, too, which the gain enters as a constant.
 
 Rows that are measured again replace those that are there; a training that was interrupted goes on.
 """
@@ -46,6 +47,7 @@ from mmsoft.utils.cli import command_line
 from mmsoft.utils.config import load_config
 
 from .common import ROOT, be_quiet, commit, fill_page, markdown, read_table, spread, write_table
+from .contenders import CONTENDERS
 from .evidence.methods import METHODS
 from .figures.inputs import build, normalised, trained
 from .speed import positive, size
@@ -254,6 +256,35 @@ def trees_text(table: pd.DataFrame) -> str:
     return markdown(lines, ['limit', 'AP50 of three seeds', 'mean', 'CPU seconds'])
 
 
+def measure_gradients(args: argparse.Namespace, file: Path) -> None:
+    """``maps`` and ``gradient``: the largest change of a map, and that of the gradient at the image, with 100 tokens.
+
+    The loss is the sum of the maps with random weights. The network is small, at 512×512, and its weights are random.
+    """
+    for norm, gamma, image in itertools.product((True, False), GAMMAS, (NOISE, PHOTOGRAPH)):
+        attention = dict(type='SOFTAttention', norm=norm, initial_gamma=gamma)
+        network, results = build(dict(CONTENDERS['soft_norm_nano'].backbone, attention=attention)), []
+        for limit in (0, 100):
+            set_limit(network, limit)
+            maps = network(pixels := read(image, (512, 512)).requires_grad_())
+            random = torch.Generator().manual_seed(0)
+            sum((one * torch.randn(one.shape, generator=random)).sum() for one in maps).backward()
+            results.append([*maps, pixels.grad])
+        *maps, gradient = (float((few - full).norm() / full.norm()) for full, few in zip(*results))
+        key = dict(network='SOFT-Norm' if norm else 'SOFT', gamma=gamma, image=image)
+        put_rows(file, key, [dict(maps=max(maps), gradient=gradient)])
+
+
+def gradients_text(table: pd.DataFrame) -> str:
+    """Markdown: the largest change of the gradient, and of the maps, over images, by network and γ."""
+    worst = table.groupby(['network', 'gamma'], sort=False)[['maps', 'gradient']].max()
+    rows = [
+        (name, *(f'{row.gradient:.0%} ({row.maps:.1%})' for _, row in rows.iterrows()))
+        for name, rows in worst.groupby('network', sort=False)
+    ]
+    return markdown(rows, ['network', *(f'γ = {gamma:g}' for gamma in dict.fromkeys(table.gamma))])
+
+
 def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -272,6 +303,7 @@ def main(arguments: Optional[Sequence[str]] = None, docs: Path = ROOT / 'docs') 
     tables.add_parser('trees').add_argument(
         'network', help='config of projects/trees, of which three seeds are trained'
     )
+    tables.add_parser('gradients')
     for name in TABLES:
         add = tables.choices[name].add_argument
         add('--out-dir', type=Path, default=Path('work_dirs/limit'), help='default: %(default)s')
@@ -295,6 +327,7 @@ TABLES: dict[str, tuple[Any, Any, str]] = dict(
     maps=(measure_maps, maps_text, 'limit.csv'),
     scores=(measure_scores, scores_text, 'limit_scores.csv'),
     trees=(measure_trees, trees_text, 'limit_trees.csv'),
+    gradients=(measure_gradients, gradients_text, 'limit_gradients.csv'),
 )
 """What measures the rows of a table, what makes Markdown of them, and their file."""
 

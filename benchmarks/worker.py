@@ -106,12 +106,13 @@ def _status(key: str) -> int:
     return 1024 * int(re.search(rf'{key}:\s+(\d+) kB', Path('/proc/self/status').read_text()).group(1))
 
 
-def measure_all(cases: Sequence[Case], allocator: str) -> list[dict]:
+def measure_all(cases: Sequence[Case], allocator: str, **environment: str) -> list[dict]:
     """``seconds``, ``memory`` and ``note`` of each case of one contender.
 
-    If it ends for lack of memory, the benchmark goes on; an error of the code ends it.
+    If it ends for lack of memory, the benchmark goes on; an error of the code ends it. ``environment`` has variables of
+    the process that measures.
     """
-    worker = start_worker(allocator)
+    worker = start_worker(allocator, **environment)
     print(json.dumps(dict(cases=cases)), file=worker.stdin, flush=True)
     *results, code = itertools.takewhile(lambda one: one is not None, map(json.loads, worker.stdout))
     if code > 0:
@@ -121,10 +122,11 @@ def measure_all(cases: Sequence[Case], allocator: str) -> list[dict]:
 
 
 @functools.cache
-def start_worker(allocator: str) -> subprocess.Popen:
+def start_worker(allocator: str, **environment: str) -> subprocess.Popen:
     """A process that has imported everything, and measures each contender in a child of its own."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith('MALLOC_')}
-    env.update(ALLOCATORS[allocator], PYTHONPATH=os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')]))
+    env = {name: value for name, value in os.environ.items() if not name.startswith(('MALLOC_', 'GOMP_', 'OMP_WAIT'))}
+    env.update(ALLOCATORS[allocator], **environment)
+    env['PYTHONPATH'] = os.pathsep.join([str(ROOT), env.get('PYTHONPATH', '')])
     command = [sys.executable, '-W', 'ignore', '-m', 'benchmarks.worker']
     return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

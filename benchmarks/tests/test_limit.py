@@ -166,3 +166,37 @@ def test_a_photograph_of_trees_with_limits(tmp_path, monkeypatch, capsys):
     assert len(table) == 2 + len(cases) and '0.400, 0.400, 0.400' in table[2]
     assert '100, without the matched gain' in table[-2] and '0.100, 0.100, 0.100' in table[-2]
     assert 'without attention' in table[-1]
+
+
+def test_gradients_with_a_limit_are_others(tmp_path, monkeypatch):
+    """The gain is a constant to them: maps change less. Without beginning to act, a limit changes neither."""
+    nano = limit.CONTENDERS['soft_norm_nano']
+    arch = dict(embed_dims=[16], num_heads=[1], depths=[1])
+    backbone = dict(type='mmsoft.SOFT', arch=arch, out_indices=0)
+    monkeypatch.setitem(limit.CONTENDERS, 'soft_norm_nano', nano._replace(backbone=backbone))
+    monkeypatch.setattr(limit, 'GAMMAS', (0.6,))
+    monkeypatch.setattr(
+        limit, 'read', lambda image, hw: torch.linspace(0, len(image), 3 * 416**2).sin().view(1, 3, 416, 416)
+    )
+    limit.main(['gradients', '--out-dir', str(tmp_path)])
+    table = pd.read_csv(tmp_path / 'limit_gradients.csv')
+    assert table[['network', 'image']].values.tolist() == [
+        [network, image] for network in ('SOFT-Norm', 'SOFT') for image in ('noise', 'grace_hopper')
+    ]
+    assert (table['maps'] > 0).all() and (table['maps'] < table.gradient).all()
+    monkeypatch.setattr(limit, 'read', lambda image, hw: torch.ones(1, 3, 64, 64))
+    limit.main(['gradients', '--out-dir', str(tmp_path)])
+    table = pd.read_csv(tmp_path / 'limit_gradients.csv')
+    assert not table[['maps', 'gradient']].values.any()
+
+
+def test_changes_of_gradients_are_parts_of_them(tmp_path, monkeypatch):
+    network, limits = torch.nn.Module(), []
+    network.forward = lambda x: (5 * x, (1 + limits[-1] / 50) * x)
+    monkeypatch.setattr(limit, 'build', lambda cfg: network)
+    monkeypatch.setattr(limit, 'set_limit', lambda _, tokens: limits.append(tokens))
+    monkeypatch.setattr(limit, 'read', lambda image, hw: 7 * torch.ones(1, 3, 4, 4))
+    monkeypatch.setattr(torch, 'randn', lambda shape, generator: torch.ones(shape))
+    limit.main(['gradients', '--out-dir', str(tmp_path)])
+    table = pd.read_csv(tmp_path / 'limit_gradients.csv')
+    assert set(table['maps']) == {2} and table.gradient.values == pytest.approx(1 / 3) and limits == [0, 100] * 16

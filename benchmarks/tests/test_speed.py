@@ -16,7 +16,7 @@ import torch
 from mmengine.registry import MODELS
 from torch import nn
 
-from benchmarks import common, gpu, speed, worker
+from benchmarks import accuracy, common, gpu, parts, speed, spin, worker
 from benchmarks.common import MARKED, ROOT, read_table
 from benchmarks.contenders import CONTENDERS, build_contender, contender, fold_norms
 from benchmarks.speed import KEY, main, plan, run_benchmark
@@ -113,6 +113,9 @@ def test_a_run_writes_the_report_and_publishes_on_request(tmp_path, capsys):
 
 def test_the_pages_are_of_the_data():
     found = texts(read_table(ROOT / 'docs/data/benchmark.csv'))
+    for table in (accuracy, parts, spin):
+        name = table.__name__.rpartition('.')[2]
+        found[name] = table.text(read_table(ROOT / f'docs/data/{name}.csv'))
     page = ''.join((ROOT / f'docs/{name}.md').read_text() for name in ('benchmark', 'benchmark_method'))
     assert {place[3] for place in MARKED.finditer(page)} == {*found}
     assert all(text and text in page for text in found.values())
