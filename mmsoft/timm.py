@@ -1,7 +1,7 @@
 """The backbones in timm's registry: ``import mmsoft.timm``, then ``timm.create_model('soft_norm_tiny')``.
 
-transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoders take the names, too: ``soft_*``,
-``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*``, ``sima_cvt_*``. Only this module needs timm.
+``soft_*``, ``soft_norm_*`` (tiny … huge), ``sima_xcit_*``, ``sima_deit_*`` and ``sima_cvt_*`` are names for
+transformers' ``TimmBackbone`` and segmentation_models_pytorch's ``tu-`` encoders, too.
 """
 
 import re
@@ -87,16 +87,18 @@ class TimmModel(nn.Module):
     def prune_intermediate_layers(
         self, indices: Indices = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Removes the head, and all layers that the maps of these indices do not need; returns these as a list."""
-        take, _ = feature_take_indices(len(self.feature_info), indices)
-        pruned = self.build_backbone(out_indices=take, with_cp=self.backbone.with_cp).to(next(self.parameters()))
+        """Removes layers that no map of these indices needs, and the head unless it and its map stay; returns these."""
+        take, last = feature_take_indices(len(self.feature_info), indices)
+        has_head = self.backbone.has_cls_token and not prune_head and last == len(self.feature_info) - 1
+        pruned = self.build_backbone(out_indices=take, with_cls_token=has_head, with_cp=self.backbone.with_cp)
         own = self.backbone.state_dict()
-        pruned.load_state_dict({name: own[name] for name in pruned.state_dict()})
+        pruned.to(next(self.parameters())).load_state_dict({name: own[name] for name in pruned.state_dict()})
         for name, parameter in pruned.named_parameters():
             parameter.requires_grad = self.backbone.get_parameter(name).requires_grad
         self.backbone = pruned.train(self.training)
         self.num_features = self.head_hidden_size = pruned.out_channels[-1]
-        self.reset_classifier(0, '')
+        if not has_head:
+            self.reset_classifier(0, '')
         return take
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -143,8 +145,7 @@ class TimmModel(nn.Module):
     def group_matcher(self, coarse: bool = False) -> Union[dict[str, Any], Callable[[str], int]]:
         """The layer of a parameter, by its name, or its stage with ``coarse``; for layer-wise learning rates."""
         if coarse:
-            stem = r'^backbone\.(?:patch_embed|pos_|cls_token)'
-            return dict(stem=stem, blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
+            return dict(stem=r'^backbone\.(?:patch_|pos_|cls_token)', blocks=r'^backbone\.(?:stages|blocks)\.(\d+)')
         return lambda name: self.backbone.get_layer_depth(name)[0]
 
     def no_weight_decay(self) -> set[str]:
@@ -196,10 +197,9 @@ _FAMILIES = (
     ('sima_cvt', SimACvT, {}, 'backbone.stages.0.embed'),
 )
 default_cfgs: dict[str, Any] = {}
-for _family, _backbone, _options, _first_conv in _FAMILIES:
-    _crop = 0.9 if _backbone is SOFT else 1.0  # the centre of 248 x 248, or all of 224 x 224; other settings are timm's
+for _family, _backbone, _options, _first_conv in _FAMILIES:  # SOFT sees the centre of 248 x 248, SimA all of 224 x 224
+    _cfg = dict(crop_pct=0.9 if _backbone is SOFT else 1.0, first_conv=_first_conv, classifier='head.fc')
     for _arch in _backbone.arch_settings:
         _name = f'{_family}_{_arch.replace("-", "_")}'
-        _cfg = dict(crop_pct=_crop, first_conv=_first_conv, classifier='head.fc')
         default_cfgs.update(generate_default_cfgs({_name: _cfg}))
         _register(_name, _backbone, arch=_arch, **_options)

@@ -354,6 +354,22 @@ def test_pruning_keeps_frozen_what_is():
     assert model(image().bfloat16()).dtype is torch.bfloat16
 
 
+@pytest.mark.parametrize('name', SMALL)
+def test_pruning_keeps_a_head_whose_map_is_kept(name):
+    """As timm: a head of the last map stays if asked for, and none has another map."""
+    model, x = small(name).double().eval(), image(side=32).double()
+    wanted, last = model(x), len(model.feature_info) - 1
+    with torch.no_grad():
+        assert model.prune_intermediate_layers([last], prune_head=False) == [last]
+        assert torch.equal(model(x), wanted) and len(model.forward_intermediates(x)[1]) == 1
+        assert model.prune_intermediate_layers([0], prune_head=False) == [0]
+        assert isinstance(model.get_classifier(), torch.nn.Identity) and model.num_classes == 0
+    model = small(name)
+    assert model.prune_intermediate_layers([last]) == [last]
+    assert isinstance(model.get_classifier(), torch.nn.Identity) and not model.backbone.has_cls_token
+    assert model.prune_intermediate_layers([last], prune_head=False) == [last] and not model.backbone.has_cls_token
+
+
 def test_models_without_memory():
     with torch.device('meta'):
         assert next(small('soft_norm_tiny').parameters()).is_meta

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from mmengine.config import Config
 from mmengine.logging import print_log
+from mmengine.utils import is_abs
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -24,7 +25,7 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
     count = model['head'].get('num_classes') if isinstance(model.get('head'), dict) else None
     for name in loops:
         sets = [one for one in datasets(cfg, f'{name}_dataloader') if one.get('ann_file')]
-        own = [Path(one.get('data_root') or '', one['ann_file']) for one in sets]
+        own = [Path('' if is_abs(file := str(one['ann_file'])) else one.get('data_root') or '', file) for one in sets]
         metrics = list(dicts(cfg.get(f'{name}_evaluator')))
         for metric in metrics:
             kind = type_name(metric)
@@ -90,9 +91,9 @@ def check_mixing(model: nn.Module) -> None:
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     """Raises UsageError if classes are not a COCO file's in its order, or palette or heads have not one for each.
 
-    Data sets that it combines or repeats are checked, too. Heads are the modules called as in :data:`HEADS`; if the
-    number need not be ``exact``, they may have more classes.
+    Data sets that it combines or repeats are, too. Heads, as in :data:`HEADS`, may have more if not ``exact``.
     """
+    exact = exact and 'classes' not in getattr(getattr(dataset, 'dataset', dataset), 'ignore_keys', ())  # may differ
     for part in getattr(dataset, 'datasets', [dataset.dataset] if hasattr(dataset, 'dataset') else ()):
         check_classes(part, model, exact)
     metainfo = getattr(dataset, 'metainfo', {})

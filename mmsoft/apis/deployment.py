@@ -62,8 +62,7 @@ def export(
             check(contents, graph, example, varied=not size)
     with atomic_write(path) as file:
         file.write(contents)
-    sizes = f'{height}x{width}' if size else 'any size'
-    return f'{out}: {kind} of images of {sizes}, {path.stat().st_size / 1e6:.1f} MB.'
+    return f'{out}: {kind} of images of {f"{height}x{width}" if size else "any size"}, {len(contents) / 1e6:.1f} MB.'
 
 
 def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:

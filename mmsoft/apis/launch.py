@@ -169,7 +169,9 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
 
 def save_predictions(cfg: Config, out: str) -> None:
     """Changes a config so that the test saves predictions: to a .pkl file, or label maps to a folder."""
-    evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, (list, tuple)) else [cfg.test_evaluator]
+    given = cfg.test_evaluator
+    given = given.get('metrics', given) if isinstance(given, dict) and type_name(given) in ('', 'Evaluator') else given
+    evaluators = given if isinstance(given, (list, tuple)) else [given]
     if out.endswith(('.pkl', '.pickle')):
         Path(out).parent.mkdir(parents=True, exist_ok=True)  # now, and not after the evaluation
         dump = 'DumpDetResults' if cfg.default_scope == 'mmdet' else 'DumpResults'

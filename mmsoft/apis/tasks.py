@@ -55,8 +55,11 @@ class Detection(Task):
     library = 'mmdet.apis.DetInferencer'
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
+        visualizer, found = self.inferencer.visualizer, sample.get('pred_panoptic_seg')
+        if found is not None and (found.sem_seg == len(visualizer.dataset_meta['classes'])).all():
+            del sample.pred_panoptic_seg  # mmdet cannot draw a map without a segment
         options = dict(draw_gt=False, pred_score_thr=self.score_thr, out_file=str(path))
-        self.inferencer.visualizer.add_datasample(path.name, image, sample, **options)
+        visualizer.add_datasample(path.name, image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
         return json.dumps(self.inferencer.pred2dict(sample)).encode()
@@ -77,8 +80,7 @@ class Segmentation(Task):
         visualizer, labels = self.inferencer.visualizer, sample.pred_sem_seg.data[0].long().cpu().numpy()
         colours = self.inferencer.model.dataset_meta['palette'] or visualizer.dataset_meta['palette']
         drawn = np.array(colours, np.uint8)[labels % len(colours)]
-        # The visualizer itself would take 72 bytes for each pixel.
-        drawn = cv2.addWeighted(image, 1 - visualizer.alpha, drawn, visualizer.alpha, 0)
+        drawn = cv2.addWeighted(image, 1 - visualizer.alpha, drawn, visualizer.alpha, 0)  # mmseg takes 72 bytes a pixel
         mmcv.imwrite(drawn[..., ::-1], str(path))
 
     def encode(self, sample: Any) -> bytes:
@@ -124,10 +126,8 @@ class Classification(Task):
     collate = staticmethod(default_collate)
 
     def draw(self, image: np.ndarray, sample: Any, path: Path) -> None:
-        from mmpretrain.visualization import UniversalVisualizer
-
         options = dict(classes=self.inferencer.classes, draw_gt=False, name=path.name, out_file=str(path))
-        UniversalVisualizer().visualize_cls(image, sample, **options)
+        import_module('mmpretrain.visualization').UniversalVisualizer().visualize_cls(image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
         (found,) = self.inferencer.postprocess([sample], [])
@@ -140,8 +140,8 @@ TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.0) -> Task:
     """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
 
-    ``checkpoint`` has the weights, ``device`` is the best there is by default. Detections with scores below
-    ``score_thr`` are not drawn. UsageError if something is missing, cannot be built, or weights are not the model's.
+    ``device`` is the best there is by default. Detections with scores below ``score_thr`` are not drawn. UsageError if
+    something is missing, cannot be built, or weights are not the model's.
     """
     use_safe_loading()
     try:

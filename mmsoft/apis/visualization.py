@@ -103,8 +103,7 @@ def feature_image(features: Tensor) -> np.ndarray:
     """The first three principal components of a map (C, H', W') as red, green and blue, (H', W', 3) of uint8."""
     tokens = features.flatten(1).T.double()
     tokens = tokens - tokens.mean(0)
-    _, directions = torch.linalg.eigh(tokens.T @ tokens)
-    parts = tokens @ directions[:, -3:].flip(1)
+    parts = tokens @ torch.linalg.eigh(tokens.T @ tokens).eigenvectors[:, -3:].flip(1)
     parts = parts * parts.gather(0, parts.abs().argmax(0, keepdim=True)).sign()
     low, high = parts.quantile(0.01, 0), parts.quantile(0.99, 0)
     parts = ((parts - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)

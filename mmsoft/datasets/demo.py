@@ -73,9 +73,9 @@ def _pipeline(scope: str, split: str, masks: bool) -> list:
 def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
     """The same model, or a part of it, changed in place to another number of classes, all of them things."""
     for part in dicts(model):
-        weights = part.get('loss_cls', {}).get('class_weight')
-        if 'num_things_classes' in part and weights:  # of Mask2Former's classes, and of none
-            part['loss_cls']['class_weight'] = [1.0] * count + weights[-1:]
+        own = part.get('num_classes') or part.get('num_things_classes', 0) + part.get('num_stuff_classes', 0)
+        for loss in [one for one in dicts(part) if own and isinstance(one.get('class_weight'), (list, tuple))]:
+            loss['class_weight'] = [1.0] * count + list(loss['class_weight'][own:])  # Mask2Former has one of no class
         override(part, num_classes=count, num_things_classes=count, num_stuff_classes=0)
     return model
 

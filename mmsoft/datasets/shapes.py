@@ -143,8 +143,7 @@ def add_scene(coco: dict[str, Any], file_name: str, scene: Scene) -> None:
 def run_lengths(mask: np.ndarray) -> dict[str, Any]:
     """A mask, (H, W) bool, as COCO's uncompressed run lengths, which run down the columns and start with zeros."""
     flat = np.concatenate([[0], mask.ravel(order='F'), [1 - mask[-1, -1]]])
-    counts = np.diff(np.flatnonzero(np.diff(flat)), prepend=0).tolist()
-    return dict(size=list(mask.shape), counts=counts)
+    return dict(size=list(mask.shape), counts=np.diff(np.flatnonzero(np.diff(flat)), prepend=0).tolist())
 
 
 def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import toy
 from mmdet.datasets import CocoDataset, Objects365V1Dataset, VOCDataset
 from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
-from mmengine.dataset import RepeatDataset
+from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.model import PretrainedInit
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
@@ -53,6 +53,18 @@ def test_evaluation_compares_with_the_annotations_of_its_data(tmp_path, monkeypa
     )
     cfg.val_evaluator.ann_file = str(tmp_path / 'data/coco/train2017/../annotations/instances_val2017.json')
     check_evaluators(cfg, 'train', 'val')
+
+
+@pytest.mark.parametrize('place', ['http://127.0.0.1/val.json', 's3://data/val.json', '/data/val.json'])
+def test_annotations_may_be_elsewhere_than_images(place):
+    """mmengine joins neither addresses nor absolute paths with data_root."""
+    cfg = load_config(f'{ROOT}/configs/retinanet_soft_tiny_1x.py')
+    cfg.val_dataloader.dataset.ann_file = cfg.val_evaluator.ann_file = place
+    check_evaluators(cfg, 'val')
+    cfg.val_evaluator.ann_file = place.replace('val', 'test')
+    assert 'test.json, and val_dataloader reads' in sentence(check_evaluators, cfg, 'val')
+    cfg.val_dataloader.dataset.ann_file, cfg.val_evaluator = Path('val.json'), dict(type='CocoMetric')
+    check_evaluators(cfg, 'val')
 
 
 @pytest.mark.parametrize(
@@ -474,6 +486,20 @@ def test_heads_have_the_classes_of_the_data(name, scope, count, fits, wrapped):
         assert f'model.{name} has num_classes={count}' in sentence(check_classes, *arguments)
 
 
+@pytest.mark.parametrize('order', [1, -1])
+def test_data_sets_combined_with_ignore_keys_may_have_fewer_classes(coco, order):
+    """Those of the first ones; heads with too few are found all the same."""
+    whole, part = built(coco, ('star', 'heart')), built(coco, ('star',))
+    both = ConcatDataset([whole, part][::order], ignore_keys=['classes', 'palette'])
+    check_classes(both, head('bbox_head', 2), True)
+    assert 'has num_classes=1; set 2' in sentence(check_classes, both, head('bbox_head', 1), True)
+    repeated = SimpleNamespace(dataset=both, metainfo=both.metainfo)
+    check_classes(repeated, head('bbox_head', 2), True)
+    same = ConcatDataset([whole, built(coco, ('star', 'heart'))], ignore_keys=['palette'])
+    assert 'num_classes=80; set 2' in sentence(check_classes, same, head('bbox_head', 80), True)
+    assert 'num_classes=2; set 1' in sentence(check_classes, part, head('bbox_head', 2), True)
+
+
 def test_every_head_of_a_cascade_is_looked_at():
     dataset, model = SimpleNamespace(metainfo=dict(classes=('star', 'heart'))), torch.nn.Module()
     model.bbox_head = torch.nn.ModuleList(head('fc', count).fc for count in (2, 80))
@@ -715,6 +741,22 @@ def test_predictions_are_saved_beside_all_scores(scope, kind, tmp_path):
         assert maps.test_evaluator == [dict(one, **kept) for one in given]
     launch.save_predictions(cfg, out)
     assert cfg.test_evaluator == [*given, dict(type=dump, out_file_path=out)] and Path(out).parent.is_dir()
+
+
+@pytest.mark.parametrize('options', [{}, dict(type='Evaluator'), dict(type='mmengine.Evaluator')])
+@pytest.mark.parametrize('kind', [dict, list])
+def test_predictions_are_saved_beside_scores_of_an_evaluator(options, kind, tmp_path):
+    given = dict(type='Accuracy')
+    cfg = Config(
+        dict(default_scope='mmpretrain', test_evaluator=dict(options, metrics=given if kind is dict else [given]))
+    )
+    launch.save_predictions(cfg, str(tmp_path / 'x.pkl'))
+    built = Runner.build_evaluator(SimpleNamespace(), [dict(one, _scope_='mmpretrain') for one in cfg.test_evaluator])
+    assert [type(one).__name__ for one in built.metrics] == ['Accuracy', 'DumpResults']
+    several = dict(type='MultiDatasetsEvaluator', metrics=[given])  # which would ignore what stands beside its metrics
+    cfg.test_evaluator = several
+    launch.save_predictions(cfg, str(tmp_path / 'x.pkl'))
+    assert cfg.test_evaluator[0] == several
 
 
 @pytest.mark.parametrize(

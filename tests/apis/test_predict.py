@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmdet.structures import DetDataSample
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.structures import PixelData
 from mmpretrain.visualization import UniversalVisualizer
@@ -20,7 +21,7 @@ from pycocotools import mask as mask_utils
 from safetensors.torch import save_file
 
 from mmsoft.apis import export, predict, visualization, visualize
-from mmsoft.apis.tasks import Classification, Segmentation, build_task
+from mmsoft.apis.tasks import Classification, Detection, Segmentation, build_task
 from mmsoft.checkpoint.safe_loading import use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
@@ -372,3 +373,18 @@ def test_checkpoints_are_read_as_by_the_tools(tiny_model, tmp_path):
     for name in ('weights.safetensors', 'compiled.pth'):
         model = build_task(cfg, str(tmp_path / name), 'cpu').inferencer.model
         assert all(torch.equal(tensor, state_dict[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize('segments', [False, True])
+def test_panoptic_predictions_may_have_no_segment(segments, tmp_path):
+    """mmdet would end with "need at least one array to stack"; its mark of no segment is the number of classes."""
+    task, image = object.__new__(Detection), np.zeros((8, 12, 3), np.uint8)
+    visualizer = DetLocalVisualizer(name='panoptic')
+    visualizer.dataset_meta = dict(classes=('star', 'sky'), palette=[(9, 99, 199), (199, 99, 9)])
+    task.inferencer, task.score_thr = SimpleNamespace(visualizer=visualizer), 0.3
+    labels = torch.full((1, 8, 12), 2)
+    labels[..., 6:] = 1 if segments else 2
+    sample = DetDataSample(pred_panoptic_seg=PixelData(sem_seg=labels))
+    task.draw(image, sample, tmp_path / 'a.png')
+    drawn = cv2.imread(str(tmp_path / 'a.png'))
+    assert drawn.shape == image.shape and drawn.any() == segments

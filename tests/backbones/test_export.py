@@ -112,7 +112,8 @@ def short(name):
 @records
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'name, divisor', [('soft', 1), ('soft-norm-fixed', 1), ('xcit-masked', 32), ('cvt', 1), ('neck', 1)]
+    'name, divisor',
+    [('soft', 1), ('soft-norm-fixed', 1), ('xcit-masked', 1), ('xcit-masked', 32), ('cvt', 1), ('neck', 1)],
 )
 def test_torch_export_at_any_size(name, divisor, tmp_path):
     """As docs/deployment.md does it."""

@@ -259,3 +259,20 @@ def test_all_heads_get_the_number_of_classes():
     assert with_counts(model, 8) == dict(
         rpn_head=dict(channels=1), roi_head=dict(bbox_head=[dict(num_classes=8), dict(num_classes=8)])
     )
+
+
+@pytest.mark.parametrize('several', [False, True])
+@pytest.mark.parametrize('kind', [list, tuple])
+@pytest.mark.parametrize('background', [[], [0.1]])
+def test_weights_of_classes_are_as_many_as_classes(several, kind, background):
+    """Segmenters weigh classes, Mask2Former of mmsegmentation none as well."""
+    losses = [dict(type='CrossEntropyLoss', class_weight=kind([0.5] * 19 + background)), dict(type='DiceLoss')]
+    losses = losses if several else losses[0]
+    head = with_counts(dict(decode_head=dict(num_classes=19, loss_decode=losses)), 7)['decode_head']
+    found = head['loss_decode'][0] if several else head['loss_decode']
+    assert found['class_weight'] == [1.0] * 7 + background and head['num_classes'] == 7
+
+
+def test_a_mask2former_of_mmsegmentation_has_weights_of_its_classes(load, root):
+    cfg = retarget(load('mmseg::mask2former/mask2former_r50_8xb2-160k_ade20k-512x512.py'), root=root)
+    assert cfg.model.decode_head.loss_cls.class_weight == [1.0] * len(CLASSES + STUFF) + [0.1]
