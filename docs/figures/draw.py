@@ -91,15 +91,15 @@ def attention():
     left = panel(
         1,
         'SOFT',
-        r'$O=P\,A^{-1}P^{\top}V,\quad P_{ij}=\exp(-\|q_i-\tilde q_j\|^2/2)$',
+        r'$O=P^{\top}A^{-1}P\,V,\quad P_{ij}=\exp(-\|\tilde q_i-q_j\|^2/2)$',
         'linear in n for a fixed m',
         'm = 49: 156 thousand entries a head',
         r'$\tilde Q$: m bottleneck tokens, sampled from $Q$ ($K=Q$);',
         'products run from right to left, no n×n matrix',
     )
-    x = matrix(axes, left + 3.5, y, m, n, BOTTLENECK, r'$P$', 'n × m')
+    x = matrix(axes, left + 3.5, y, m, n, BOTTLENECK, r'$P^{\top}$', 'n × m')
     x = matrix(axes, x + 2, y, m, m, '#b98fdc', r'$A^{-1}$', 'm × m')
-    x = matrix(axes, x + 2, y, n - 7, m, BOTTLENECK, r'$P^{\top}$', 'm × n')
+    x = matrix(axes, x + 2, y, n - 7, m, BOTTLENECK, r'$P$', 'm × n')
     x = matrix(axes, x + 2, y, d - 1, n, VALUE, r'$V$', 'n × d')
     text(axes, x + 3, y, '=', 13)
     matrix(axes, x + 6, y, d - 1, n, OUT, r'$O$', 'n × d')
@@ -152,10 +152,10 @@ def architecture():
         arrow(axes, (x - 4 if index else 19, top + 11), (x, top + 11))
         arrow(axes, (x + 9.5, top + 22), (x + 9.5, top + 30))
         text(axes, x + 9.5, top + 33, f'{channels}×H/{4 * 2**index}×W/{4 * 2**index}', 7.8, MUTED)
-    axes.plot([35.5, 115], [52.5, 52.5], color=INK, lw=0.9)
+    axes.plot([35.5, 104.5], [52.5, 52.5], color=INK, lw=0.9)
     for index in range(4):
         axes.plot([35.5 + 23 * index] * 2, [51, 52.5], color=INK, lw=0.9)
-    arrow(axes, (113.9, 52.5), (128.5, 38), connectionstyle='angle,angleA=0,angleB=90,rad=2')
+    arrow(axes, (104.5, 52.5), (129.5, 38), connectionstyle='angle,angleA=0,angleB=90,rad=2', shrinkA=0)
     box(axes, 120, top, 19, 22, 'neck\nFPN, or\nRescalePyramid\n+ FPN', '#d9efd6', 8.3)
     arrow(axes, (139, top + 11), (146, top + 11))
     box(
@@ -183,7 +183,7 @@ def architecture():
 
 def layers():
     """The packages of mmsoft and the direction of their imports."""
-    figure, axes = canvas(150, 62, 0.055)
+    figure, axes = canvas(124, 62, 0.055)
     rows = [
         ('command lines', [('tools', '#eef0f4'), ('benchmarks', '#eef0f4'), ('projects', '#eef0f4')]),
         ('around a network', [('apis', '#f9e6cf'), ('datasets', '#f9e6cf'), ('timm', '#f9e6cf')]),
@@ -198,8 +198,8 @@ def layers():
         text(axes, 27, y + 3.4, title, 9, MUTED, ha='right')
         for column, (name, color) in enumerate(boxes):
             box(axes, 31 + 27 * column, y, 25, 6.8, name, color, 9)
-    arrow(axes, (143.5, 3), (143.5, 59))
-    axes.text(146.5, 31, 'imports', fontsize=9, rotation=270, va='center', ha='center', color=MUTED)
+    arrow(axes, (117, 3), (117, 59))
+    axes.text(120, 31, 'imports', fontsize=9, rotation=270, va='center', ha='center', color=MUTED)
     save(figure, 'layers')
 
 
