@@ -77,6 +77,32 @@ def speed_accuracy(runs):
     save(figure, 'speed_accuracy')
 
 
+def labels(lines, half):
+    """(x, y, side, label, colour) of labels at the ends of lines, on no other label and not on a longer line.
+
+    Args:
+        lines: Of a panel, as (values by tokens, label, colour).
+        half: Factor on the vertical axis that is half a line of text.
+    """
+    longest = max((line[0] for line in lines), key=lambda points: points.index[-1], default=None)
+    stacks = dict(right=[], above=[], below=[])
+    for points, label, colour in lines:
+        x, y = points.index[-1], points.iloc[-1]
+        beside = longest.get(x, y)
+        place = 'right' if x == longest.index[-1] else 'above' if y > 1.5 * beside else 'below'
+        stacks[place].append((y, x, beside, label, colour))
+    for place, members in stacks.items():
+        last, before = None, 0
+        for y, x, beside, label, colour in sorted(members, reverse=place == 'below'):
+            gap, before = half ** (before + 1 + label.count('\n')), 1 + label.count('\n')
+            if place == 'below':
+                last = min(y, (last or beside / half) / gap)
+            else:
+                last = max(y * (half if place == 'above' else 1), (last or 0) * gap)
+            x, side = (x / 1.12, 'right') if place == 'above' else (1.12 * x, 'left')
+            yield x, last, side, label, colour
+
+
 def tokens(runs):
     """Time and peak memory against the tokens at stride 4, in evaluation and training."""
     figure, panels = plt.subplots(2, 2, figsize=(9.4, 7), layout='constrained', sharex=True)
@@ -89,24 +115,13 @@ def tokens(runs):
                 points = chosen.groupby('tokens')[value].agg('max' if value == 'memory' else 'median').dropna()
                 if len(points) > 1:
                     panel.plot(points, style, color=colour, marker='o', markersize=4)
-                    ends.append((points.iloc[-1], points.index[-1], label, colour))
+                    ends.append((points, label, colour))
             plain(panel, xscale='log', yscale='log', ylabel=unit, title=title if row == 0 else '')
-            panel.set_xlim(None, 4.5 * max((end[1] for end in ends), default=1))
+            panel.set_xlim(None, 4.5 * max((points.index[-1] for points, *_ in ends), default=1))
             low, high = panel.get_ylim()
             panel.set_ylim(low, 1.3 * high)
-            last, before = low, 0
-            for y, x, label, colour in sorted(ends):  # labels at the ends of the lines, none on another
-                lines = 1 + label.count('\n')
-                last, before = max(y, last * (high / low) ** (0.033 * (before + lines))), lines
-                panel.annotate(
-                    label,
-                    (x, y),
-                    (1.12 * x, last),
-                    va='center',
-                    color=colour,
-                    bbox=dict(facecolor='white', edgecolor='none', pad=0.5),
-                    arrowprops=dict(arrowstyle='-', lw=0),
-                )
+            for x, y, side, label, colour in labels(ends, (high / low) ** 0.033):
+                panel.text(x, y, label, va='center', ha=side, color=colour)
             panel.set_xticks(TICKS, [f'{one:,}' for one in TICKS])
             panel.minorticks_off()
             panel.yaxis.set_major_formatter('{x:g}')
@@ -119,17 +134,20 @@ def limits(scores):
     """AP against CPU seconds an image, a point for each limit in evaluation; bars are the range of the seeds."""
     figure, panel = plt.subplots(figsize=(7, 3.6), layout='constrained')
     seconds = scores[scores.limit >= 0].groupby('limit').seconds.median().sort_values()
-    for trained, colour, label, shift in ((0, VIOLET, 'trained without a limit', 0), (100, BLUE, 'with 100', 0.004)):
+    for trained, colour, label, shift in ((0, VIOLET, 'without a limit', 0), (100, BLUE, 'with 100', 0.004)):
         by = scores[scores.trained == trained].groupby('limit').ap.agg(['mean', 'min', 'max'])
         found = by.loc[seconds.index]
         bars = found['mean'] - found['min'], found['max'] - found['mean']
         x, side = seconds + shift, 1 - trained / 50
         panel.errorbar(x, found['mean'], bars, color=colour, marker='o', markersize=4, lw=1, elinewidth=1, capsize=2)
         place = (8, 9 * side - 3)
-        panel.annotate(label, (x.iloc[-1], found['mean'].iloc[-1]), place, textcoords='offset points', color=colour)
+        panel.annotate(
+            f'trained {label}', (x.iloc[-1], found['mean'].iloc[-1]), place, textcoords='offset points', color=colour
+        )
     for index, (limit, x) in enumerate(seconds.items()):  # at two heights, as small limits take the same time
         place = (0, 6 + 11 * (index % 2))
         panel.annotate(str(limit or 'none'), (x, scores.ap.max()), place, textcoords='offset points', ha='center')
+    panel.annotate('limit:', (seconds.iloc[0], scores.ap.max()), (-14, 6), textcoords='offset points', ha='right')
     control = scores[scores.limit < 0].ap.mean()
     panel.axhline(control, color=GREY, lw=1, ls='--')
     panel.annotate('without attention', (seconds.iloc[-1], control), (8, 4), textcoords='offset points', color=GREY)
