@@ -345,6 +345,14 @@ def test_links_lead_somewhere():
             assert '://' in target or (page.parent / target).exists(), f'{page.name}: {target}'
 
 
+def test_lists_go_on_after_a_paragraph():
+    """On the site, an item right behind a paragraph of the item before it would be text of that paragraph."""
+    for page in (*PAGES, *READMES, ROOT / 'CHANGELOG.md'):
+        text = re.sub(r'```.*?```', '', page.read_text(), flags=re.S)
+        joined = re.findall(r'\n\n {4}\S.*(?:\n {4}.+)*\n((?:\d+\.|[*-]) .{,40})', text)
+        assert not joined, f'{page.name}: empty line missing before {joined}'
+
+
 # Words that the pages avoid, and what to write instead; see CONTRIBUTING.md, Style.
 AVOIDED = {
     r'\bpictures?\b': 'image',

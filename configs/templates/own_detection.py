@@ -8,7 +8,7 @@ tools/train.py configs/templates/NAME.py
 _base_ = '../retinanet_soft_tiny_1x.py'
 # What you must change.
 root = 'data/pets'
-classes = ('cat', 'dog')  # names in the file's "categories", in its order; of a single class ('cat',), with the comma
+classes = ('cat', 'dog')  # names in the file's "categories", in its order; one class: ('cat',)
 palette = [(220, 20, 60), (0, 90, 230)]  # a colour of each class
 train_annotations, train_images = 'train.json', 'images/'
 val_annotations, val_images = 'val.json', 'images/'
@@ -18,7 +18,7 @@ smallest = 32  # side of the smallest objects at this scale, in pixels
 max_per_img = 100  # more than the objects in the most crowded image
 epochs = 12
 batch_size, learning_rate = 2, 1e-4 * 2 / 16  # proportional
-warm_start = None  # a detector's checkpoint; None: ImageNet weights of the backbone; --from-scratch: neither
+warm_start = None  # a detector's checkpoint; None: ImageNet weights; --from-scratch: neither
 save_best = 'coco/bbox_mAP'  # for crowded images 'coco/bbox_mAP_50'
 
 # The rest follows.
