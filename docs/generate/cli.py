@@ -80,7 +80,9 @@ def page() -> str:
         parser = parser_of(tool)
         description = re.split(r'\n\s*\n', (parser.description or '').strip())[0]
         parts.append(
-            f'## {tool.name}\n\n{cell(description)}\n\n| argument | |\n|---|---|\n' + '\n'.join(rows(parser)) + '\n'
+            f'## {tool.name}\n\n{cell(description)}\n\n| argument | meaning |\n|---|---|\n'
+            + '\n'.join(rows(parser))
+            + '\n'
         )
     return '\n'.join(parts)
 
