@@ -24,6 +24,7 @@ PAGES = {
         for path in ROOT.glob('projects/*/README.md')
     },
 }
+SHORT = re.compile(r'<(td|code)([^>]*)>(?=[^<]{1,14}</td>|-[^<]{1,24}</code>)')
 LINK = re.compile(r'(\]\()([^)\s#:]+)')
 TOOLS = ('launch.train', 'launch.test', 'prediction.predict', 'deployment.export', 'visualization.visualize')
 ENGINE = ('loops', 'samples', 'checkpoints', 'attention_share', 'layer_decay')
@@ -95,6 +96,11 @@ def on_files(files: Files, config) -> Files:
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     source = f'docs/{page.file.src_uri}'
     return for_site(markdown, source, files, config) if (ROOT / source).is_file() else markdown
+
+
+def on_page_content(html: str, **_) -> str:
+    """Marks short cells of tables, and options of commands, which docs/extra.css keeps on one line."""
+    return SHORT.sub(r'<\1 class="short"\2>', html)
 
 
 def on_pre_build(config) -> None:
