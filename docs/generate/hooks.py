@@ -35,7 +35,7 @@ API = dict(
     ops=('Operators', 'mmsoft.ops'),
     engine=('Training and checkpoints', *(f'mmsoft.engine.{file}' for file in ENGINE), 'mmsoft.checkpoint'),
     apis=('Tools as functions', *(f'mmsoft.apis.{function}' for function in TOOLS)),
-    datasets=('Data', 'mmsoft.datasets', 'mmsoft.utils'),
+    datasets=('Data and errors', 'mmsoft.datasets.shapes', 'mmsoft.utils'),
     timm=('timm', 'mmsoft.timm'),
 )
 log = logging.getLogger('mkdocs.hooks.mmsoft')
