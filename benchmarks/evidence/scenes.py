@@ -74,6 +74,7 @@ class Method(NamedTuple):
                 **{key: zoo[key] for key in ('default_scope', 'visualizer', 'env_cfg') if key in zoo},
                 model=model,
                 work_dir=str(work_dir),
+                experiment_name=str(work_dir),  # by the second alone, mmengine would mix up runs and their scopes
                 resume=True,
                 load_from=None,
                 log_level='WARNING',

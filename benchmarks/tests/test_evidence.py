@@ -13,7 +13,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS, DefaultScope, init_default_scope
 from mmengine.runner import Runner
 
 from benchmarks.evidence import __main__ as tool
@@ -186,6 +186,14 @@ def test_the_far_task_is_scored_on_what_was_not_trained_on(monkeypatch):
     ]
     assert scored == [(64, {*range(480, 720)})] * 2 + [(64 * n, {*range(120, 240)}) for n in (2, 2, 4, 4)]
     assert (found['learned'], found['last_loss'], found['steepest']) == (17, pytest.approx(0.3), 2.0)
+
+
+def test_trainings_of_one_second_have_scopes_of_their_own(tmp_path, monkeypatch):
+    """A process that trained a classifier goes on with detectors, whatever the clock says."""
+    monkeypatch.setattr('time.strftime', lambda *_: '20260101_000000')
+    for name, scope in (('classifier', 'mmpretrain'), ('retinanet', 'mmdet')):
+        Runner.from_cfg(METHODS[name].make_config(0, tmp_path, tmp_path / name))
+        assert DefaultScope.get_current_instance().scope_name == scope
 
 
 class Interruption(Hook):
