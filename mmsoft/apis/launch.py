@@ -85,6 +85,9 @@ def test(
         if tta:
             if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
                 raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's.")
+            if cfg.default_scope == 'mmpretrain' and (show or show_dir):
+                raise UsageError('mmpretrain cannot draw with --tta; leave out --tta, or --show and --show-dir.')
+            cfg.data_preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')  # TTA's first
             cfg.model = ConfigDict(cfg.tta_model, module=cfg.model)
             for dataset in datasets(cfg, 'test_dataloader'):
                 dataset['pipeline'] = cfg.tta_pipeline

@@ -2,9 +2,10 @@
 
 import copy
 import errno
+import functools
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -675,6 +676,35 @@ def test_several_versions_of_all_images(asked):
     for key in ('tta_model', 'tta_pipeline'):
         with pytest.raises(UsageError, match='--tta needs tta_model and tta_pipeline'):
             launch.test(detector, 'x.pth', tta=True, cfg_options={key: options[key]})
+
+
+def test_versions_of_images_are_prepared_as_the_model_says(asked):
+    """mmengine's models for --tta prefer what the config has beside the model; all others do not."""
+    beside = dict(type='SegDataPreProcessor', mean=[0.0] * 3, std=[1.0] * 3)
+    options = dict(data_preprocessor=beside, tta_model=dict(type='SegTTAModel'), tta_pipeline=[1])
+    launch.test(f'{ROOT}/configs/upernet_soft_nano_shapes.py', 'x.pth', tta=True, cfg_options=options)
+    launch.test(f'{ROOT}/configs/soft_tiny_in1k.py', 'x.pth', tta=True, cfg_options=options)
+    segmenter, classifier = asked
+    init_default_scope('mmseg')
+    runner = SimpleNamespace(_data_preprocessor=None)
+    segmenter.model.setdefault('data_preprocessor', segmenter.data_preprocessor)  # as mmengine's runner
+    model, own = Runner.build_model(runner, segmenter.model), segmenter.model.module.data_preprocessor
+    assert model.module.data_preprocessor.mean.flatten().tolist() == pytest.approx(own.mean) != beside['mean']
+    assert 'data_preprocessor' not in classifier.model.module and classifier.data_preprocessor.mean == beside['mean']
+
+
+@pytest.mark.parametrize('shown', [dict(show=True), dict(show_dir='new')], ids=str)
+def test_classifiers_are_not_drawn_in_several_versions(shown, asked):
+    """mmpretrain would take the versions for the images of a batch."""
+    options = dict(tta_model=dict(type='AverageClsScoreTTA'), tta_pipeline=[1])
+    for name in ('upernet_soft_nano_shapes', 'soft_tiny_in1k'):
+        test = functools.partial(launch.test, f'{ROOT}/configs/{name}.py', 'x.pth', cfg_options=options, **shown)
+        test()
+        with (
+            nullcontext() if name.startswith('upernet') else pytest.raises(UsageError, match='cannot draw with --tta;')
+        ):
+            test(tta=True)
+    assert len(asked) == 3
 
 
 def test_loaders_of_classifiers_are_mmpretrains_unless_the_config_says_how():
