@@ -91,7 +91,7 @@ def check_mixing(model: nn.Module) -> None:
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     """Raises UsageError if classes are not a COCO file's in its order, or palette or heads have not one for each.
 
-    Data sets that it combines or repeats are, too. Heads, as in :data:`HEADS`, may have more if not ``exact``.
+    Data sets that it combines or repeats are checked, too. Heads, see :data:`HEADS`, may have more if not ``exact``.
     """
     exact = exact and 'classes' not in getattr(getattr(dataset, 'dataset', dataset), 'ignore_keys', ())  # may differ
     for part in getattr(dataset, 'datasets', [dataset.dataset] if hasattr(dataset, 'dataset') else ()):
@@ -113,7 +113,7 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
         is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES
         count = getattr(module, 'num_classes', None)
         if is_head and isinstance(count, int) and (count < wanted or (exact and count > wanted)):
-            raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set ({named}).')
+            raise UsageError(f'model.{name} has num_classes={count}; set {wanted}, as the data set has ({named}).')
 
 
 def _check_categories(dataset: Dataset, classes: list[str], named: str, count: int) -> None:

@@ -144,5 +144,5 @@ def _join(name: str, parts: dict[str, Tensor]) -> Tensor:
     kinds, tensors = zip(*sorted(parts.items(), key=lambda item: 'qkv'.index(item[0][0])))
     if ''.join(kinds) != 'qkv' or not all(t.dim() and t.shape[1:] == tensors[0].shape[1:] for t in tensors):
         wrong = 'are not all in the checkpoint or do not fit each other; it is damaged, get it again'
-        raise CheckpointError(f'the tensors that make {name} {wrong}.')
+        raise CheckpointError(f'The tensors that make {name} {wrong}.')
     return torch.cat(tensors)

@@ -61,7 +61,7 @@ def test_what_is_not_of_the_backbone_keeps_its_name():
 def test_half_of_a_fused_tensor_is_damage(part):
     published = published_state_dict('soft_tiny')
     del published[f'block4.0.attn.{part}.weight']
-    with pytest.raises(CheckpointError, match='the tensors that make .*qkv.weight are not all in the checkpoint'):
+    with pytest.raises(CheckpointError, match='^The tensors that make .*qkv.weight are not all in the checkpoint'):
         to_mmsoft(published)
 
 
