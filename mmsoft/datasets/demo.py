@@ -49,8 +49,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         mmpretrain=cfg.val_evaluator,
     )[scope]
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
-    for name in filter(cfg.get, ('model', 'data_preprocessor')):
-        cfg[name] = with_counts(cfg[name], count)
+    with_counts(dict(model=cfg.model, beside=cfg.get('data_preprocessor')), count)
     override(cfg.model, num_queries=min(cfg.model.get('num_queries', 0), 300))  # no more than a small image has places
     # Segmenters pad to a size, and detectors that have batch_augments pad or resize to a large one.
     override(cfg.model.get('data_preprocessor', {}), size=(192, 192), batch_augments=None)

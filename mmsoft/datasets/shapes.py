@@ -148,12 +148,11 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 def shapes_dataset(scope: str, root: str, split: str) -> dict[str, Any]:
     """The config of a split, ``'train'`` or ``'val'``, in the form that an OpenMMLab library reads."""
-    files: dict[str, Any] = dict(type='CustomDataset', data_prefix=PORTRAITS[split])
-    files['metainfo'] = dict(classes=sorted(CLASSES))  # as mmpretrain counts folders
     if scope == 'mmdet':
-        files = dict(type='CocoDataset', ann_file=INSTANCES[split], metainfo=METAINFO)
-        files.update(data_prefix=dict(img=IMAGES[split]), filter_cfg=dict(filter_empty_gt=True))
-    elif scope == 'mmseg':
-        prefix = dict(img_path=IMAGES[split], seg_map_path=LABELS[split])
-        files = dict(type='BaseSegDataset', reduce_zero_label=True, data_prefix=prefix, metainfo=SEMANTIC_METAINFO)
-    return dict(files, data_root=root)
+        files = dict(ann_file=INSTANCES[split], data_prefix=dict(img=IMAGES[split]))
+        return dict(files, type='CocoDataset', data_root=root, metainfo=METAINFO, filter_cfg=dict(filter_empty_gt=True))
+    if scope == 'mmseg':
+        files = dict(data_prefix=dict(img_path=IMAGES[split], seg_map_path=LABELS[split]), reduce_zero_label=True)
+        return dict(files, type='BaseSegDataset', data_root=root, metainfo=SEMANTIC_METAINFO)
+    metainfo = dict(classes=sorted(CLASSES))  # as mmpretrain counts folders
+    return dict(type='CustomDataset', data_root=root, data_prefix=PORTRAITS[split], metainfo=metainfo)

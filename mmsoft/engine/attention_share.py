@@ -35,9 +35,8 @@ class AttentionShareHook(Hook):
         """Ends the measurement and logs it."""
         self._measuring.close()
         contributions, self._contributions = self._contributions, {}
-        shares = {name: one.share for name, one in contributions.items() if one.share is not None}
-        if not shares:  # nothing is measured now, or attentions are not mmsoft's or compiled, and hooks do not see them
-            return
+        if not (shares := {name: one.share for name, one in contributions.items() if one.share is not None}):
+            return  # nothing is measured now, or attentions are not mmsoft's or compiled, and hooks do not see them
         kinds = [(name, one, kind) for name, one in contributions.items() for kind in ('share', 'exponent', 'gain')]
         scalars = {f'attention_{kind}/{name}': getattr(one, kind) for name, one, kind in kinds}
         runner.visualizer.add_scalars({k: v for k, v in scalars.items() if v is not None}, step=runner.iter + 1)

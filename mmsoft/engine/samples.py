@@ -95,7 +95,8 @@ def check_labels(batch: Any, model: nn.Module) -> None:
         is_map = 'gt_sem_seg' in sample
         head = getattr(bare, 'decode_head' if is_map else 'head', None)
         head = head[-1] if isinstance(head, nn.ModuleList) else head
-        count, left_out = getattr(head, 'num_classes', None), getattr(head, 'ignore_index', None if is_map else 0)
+        count = getattr(head, 'num_classes', None)
+        left_out = getattr(head, 'ignore_index', None if is_map else 0)  # 0, a class: a classifier leaves out none
         labels = sample.gt_sem_seg.get('data') if is_map else sample.get('gt_label')  # mmdet's maps have other names
         if not isinstance(count, int) or count < 2 or left_out is None or not isinstance(labels, torch.Tensor):
             continue

@@ -49,11 +49,10 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
     """Turns what is raised while a config is built or run into UsageErrors; errors of the disk pass as they are."""
     try:
         yield
-    except UsageError:
-        raise
     except Exception as error:
-        if getattr(error, 'errno', None) in (*DISK, EPIPE) or isinstance(error.__context__, KeyboardInterrupt):
-            raise  # a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
+        is_told = isinstance(error, UsageError) or isinstance(error.__context__, KeyboardInterrupt)
+        if is_told or getattr(error, 'errno', None) in (*DISK, EPIPE):
+            raise  # also a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
         reason = f'{type(error).__name__}: {error}'
         if isinstance(error, FileNotFoundError) and error.filename:
             place = 'put it there, or a link to it, or change data_root and ann_file of data sets and evaluators'
@@ -68,7 +67,7 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
 def type_name(node: dict[str, Any], key: str = 'type') -> str:
     """The name of what a dict builds, without its scope; empty if it builds nothing."""
     built = node.get(key, '')
-    return built.rsplit('.')[-1] if isinstance(built, str) else getattr(built, '__name__', '')
+    return built.rpartition('.')[2] if isinstance(built, str) else getattr(built, '__name__', '')
 
 
 def dicts(node: Any) -> Iterator[dict[str, Any]]:
