@@ -27,10 +27,8 @@ model = dict(
     bbox_head=dict(num_classes=len(classes), anchor_generator=dict(octave_base_scale=smallest / 8)),
     test_cfg=dict(max_per_img=max_per_img),
 )
-load_annotations, resize = (
-    dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='Resize', scale=scale, keep_ratio=True),
-)
+load_annotations = dict(type='LoadAnnotations', with_bbox=True)
+resize = dict(type='Resize', scale=scale, keep_ratio=True)
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     load_annotations,
