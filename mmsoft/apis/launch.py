@@ -87,8 +87,8 @@ def test(
                 raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's.")
             if cfg.default_scope == 'mmpretrain' and (show or show_dir):
                 raise UsageError('mmpretrain cannot draw with --tta; leave out --tta, or --show and --show-dir.')
-            cfg.data_preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')  # TTA's first
-            cfg.model = ConfigDict(cfg.tta_model, module=cfg.model)
+            wrap = dict(type='PrepareTTAHook', tta_cfg=cfg.tta_model)  # once hooks have loaded weights by their names
+            cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), wrap]
             for dataset in datasets(cfg, 'test_dataloader'):
                 dataset['pipeline'] = cfg.tta_pipeline
         if out:

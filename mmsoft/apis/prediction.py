@@ -15,7 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.progress import track
 
 from mmsoft.utils import UsageError, on_one_line
-from mmsoft.utils.config import Options, dicts, load_config
+from mmsoft.utils.config import Options, datasets, load_config
 from mmsoft.utils.files import atomic_write, check_new, whole_or_none
 
 from .tasks import TASKS, Task, build_task
@@ -61,7 +61,7 @@ def predict(
 
 def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
     """:func:`find_images`, if ``out_dir`` is empty and the test pipeline loads as :func:`read_image`, or UsageError."""
-    for step in dicts(cfg.get('test_dataloader')):
+    for step in [step for dataset in datasets(cfg, 'test_dataloader') for step in dataset.get('pipeline') or ()]:
         if step.get('color_type', 'color') != 'color':
             ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
             raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')

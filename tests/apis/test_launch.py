@@ -5,6 +5,7 @@ import errno
 import functools
 import json
 import os
+import pickle
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.model import PretrainedInit
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
 from trainings import forget_runs, project
 
@@ -654,7 +655,8 @@ def test_options_of_training_and_testing_change_the_config(asked):
     assert scaled.auto_scale_lr.enable is True
     shows = shown.default_hooks.visualization
     assert (shows.show, shows.wait_time, shows.draw) == (True, 0.5, True)
-    assert views.model.type == 'Views' and views.model.module == shown.model
+    assert views.custom_hooks[-1] == dict(type='PrepareTTAHook', tta_cfg=dict(type='Views'))
+    assert views.model == shown.model and views.custom_hooks[:-1] == shown.custom_hooks
     assert views.test_dataloader.dataset.pipeline == [1]
 
 
@@ -683,14 +685,33 @@ def test_versions_of_images_are_prepared_as_the_model_says(asked):
     beside = dict(type='SegDataPreProcessor', mean=[0.0] * 3, std=[1.0] * 3)
     options = dict(data_preprocessor=beside, tta_model=dict(type='SegTTAModel'), tta_pipeline=[1])
     launch.test(f'{ROOT}/configs/upernet_soft_nano_shapes.py', 'x.pth', tta=True, cfg_options=options)
+    options.update(data_preprocessor=dict(mean=beside['mean']), tta_model=dict(type='AverageClsScoreTTA'))
     launch.test(f'{ROOT}/configs/soft_tiny_in1k.py', 'x.pth', tta=True, cfg_options=options)
-    segmenter, classifier = asked
-    init_default_scope('mmseg')
-    runner = SimpleNamespace(_data_preprocessor=None)
-    segmenter.model.setdefault('data_preprocessor', segmenter.data_preprocessor)  # as mmengine's runner
-    model, own = Runner.build_model(runner, segmenter.model), segmenter.model.module.data_preprocessor
-    assert model.module.data_preprocessor.mean.flatten().tolist() == pytest.approx(own.mean) != beside['mean']
-    assert 'data_preprocessor' not in classifier.model.module and classifier.data_preprocessor.mean == beside['mean']
+    for cfg, own in zip(asked, (asked[0].model.data_preprocessor.mean, beside['mean'])):
+        init_default_scope(cfg.default_scope)
+        runner = SimpleNamespace(_data_preprocessor=None)
+        cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)  # as mmengine's runner
+        runner.model = Runner.build_model(runner, cfg.model)
+        HOOKS.build(cfg.custom_hooks[-1]).before_test(runner)
+        assert type(runner.model).__name__ == cfg.tta_model.type
+        assert runner.model.module.data_preprocessor.mean.flatten().tolist() == pytest.approx(own)
+    assert asked[0].model.data_preprocessor.mean != beside['mean']
+
+
+def test_averaged_weights_are_tested_in_several_versions(small_shapes, tmp_path, monkeypatch):
+    """mmpretrain's EMAHook loads them by the names of the model, and would test random weights in one around it."""
+    monkeypatch.chdir(project(tmp_path, small_shapes))
+    forget_runs()
+    launch.train('classifier.py', 'work')
+    views = dict(type='TestTimeAug', transforms=[[dict(type='PackInputs')]])
+    options = dict(tta_model=dict(type='AverageClsScoreTTA'), tta_pipeline=[dict(type='LoadImageFromFile'), views])
+    for tta in (False, True):
+        forget_runs()
+        launch.test('classifier.py', 'work/epoch_2.pth', 'work', out=f'{tta}.pkl', tta=tta, cfg_options=options)
+    plain, versions = (pickle.loads(Path(f'{tta}.pkl').read_bytes()) for tta in (False, True))
+    assert len(plain) == len(versions) == 8
+    for one, other in zip(plain, versions):
+        torch.testing.assert_close(one['pred_score'], other['pred_score'])
 
 
 @pytest.mark.parametrize('shown', [dict(show=True), dict(show_dir='new')], ids=str)
