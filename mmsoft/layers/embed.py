@@ -65,8 +65,7 @@ class HeadConv(nn.Conv2d):
 
 def is_half_on_cpu(x: Tensor) -> bool:
     """Whether a CPU convolves in half precision, and no graph is exported: oneDNN errs if stride = size (AMX)."""
-    half = x.dtype in HALF or autocast_enabled('cpu')
-    return x.device.type == 'cpu' and half and not is_exporting()
+    return x.device.type == 'cpu' and (x.dtype in HALF or autocast_enabled('cpu')) and not is_exporting()
 
 
 class PatchEmbed(BaseModule):

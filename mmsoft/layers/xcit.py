@@ -43,9 +43,10 @@ def attend_inside(
 ) -> Tensor:
     """Calls an attention (see :class:`mmsoft.attention.Attention`), with one image at a time if it takes no mask.
 
-    ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places.
+    ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places. ``attn`` may be a
+    user's module, with an attention inside or without.
     """
-    if mask is None or getattr(attn, 'takes_mask', True):
+    if mask is None or all(getattr(module, 'takes_mask', True) for module in attn.modules()):
         return attn(x, hw, mask)
     assert sizes is not None
     extra, outs = x.size(1) - hw[0] * hw[1], []

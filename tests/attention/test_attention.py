@@ -97,16 +97,24 @@ def test_no_images(backbone, name):
     assert all(len(out) == 0 for out in tensors(outs))
 
 
+class Wrapped(nn.Sequential):
+    """A user's module around an attention."""
+
+    def forward(self, x, hw, mask=None):
+        return self[0](x, hw, mask)
+
+
 @each_name
 @pytest.mark.parametrize('extra', [0, 1])
+@pytest.mark.parametrize('wrapped', [False, True])
 @torch.no_grad()
-def test_mask(name, extra):
+def test_mask(name, extra, wrapped):
     """What is masked does not matter; what is not gets what it gets alone."""
     torch.manual_seed(0)
     attn = build_attention(dict(type=name), Site(32, 2, (8, 8), ratio=2)).double()
     extent, hw = torch.tensor([[5, 9], [8, 10], [1, 3]]), (8, 10)
     x, mask = torch.randn(3, extra + 80, 32).double(), extent_mask(extent, hw)
-    out = attend_inside(attn, x, hw, mask, extent.tolist())
+    out = attend_inside(Wrapped(attn) if wrapped else attn, x, hw, mask, extent.tolist())
     assert out.shape == x.shape
     for i, (rows, columns) in enumerate(extent.tolist()):
         inside = torch.cat([torch.ones(extra).bool(), mask[i].flatten()])
