@@ -32,7 +32,7 @@ def matched_attention(
     """SOFT, or SOFT-Norm with ``norm``, with few bottleneck tokens (B, h, m, d) in place of all (B, h, M, d).
 
     It is multiplied by the gain that brings each head next to the one with all tokens, a constant for gradients. Other
-    arguments and the result are those of :func:`mmsoft.ops.soft_attention`.
+    arguments and the result are those of :func:`mmsoft.ops.soft_attention`, with values of each head.
     """
     estimate = _compiled_gain if is_compiling() else matched_gain
     gain = estimate(q.detach(), few.detach(), v.detach(), full.detach(), norm, iterations)

@@ -22,7 +22,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
     Args:
         q (Tensor): Queries, which are also the keys, shape (B, h, n, d).
         bottleneck (Tensor): Bottleneck tokens, shape (B, h, m, d).
-        v (Tensor): Values, shape (B, h, n, c).
+        v (Tensor): Values, shape (B, h, n, c), or (B, 1, n, c) of all heads.
         iterations (int): Newton–Raphson steps. Defaults to 20.
 
     Returns:
@@ -48,25 +48,25 @@ def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, ga
     matrix = gaussian_kernel(tokens, ridge=0 if norm else RIDGE)
     row_sums = matrix.sum(-1, keepdim=True)
     alpha = soft_norm_alpha(matrix.detach(), row_sums.detach()) if norm else soft_alpha(row_sums.detach() - RIDGE)
-    alpha = alpha.expand(-1, q.size(1), -1, -1)
     scale = row_sums.rsqrt() if norm else torch.ones_like(alpha)
-    return _product(iterations, q, tokens, v, matrix, alpha, scale, scale * gain)
+    return _product(iterations, q, tokens, v, matrix, alpha.expand(-1, q.size(1), -1, -1), scale, scale * gain)
 
 
 def _product(iterations: int, *tensors: Tensor) -> Tensor:
     """Pᵀ · after · inv(A) · before · P · v of tensors that have heads as their second dimension."""
     q, tokens, v, matrix, alpha, before, after = tensors
-    # Of so many heads P is held at a time: of all (-1) in an exported graph, of some on a CPU without gradients.
-    heads = -1 if is_exporting() else 0
-    streams = torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling() or q.device.type != 'cpu'
-    if not (heads or streams):
+    in_graph = torch.jit.is_tracing() or is_compiling()
+    holds = is_exporting()  # P, of all heads in an exported graph, of some at a time on a CPU without gradients
+    if q.device.type == 'cpu' and not (holds or in_graph or torch.is_grad_enabled()):
         heads = at_a_time(HELD_ELEMENTS, q.size(0) * q.size(2) * tokens.size(2), q.size(1))
-    if 0 < heads < q.size(1):
-        return torch.cat([_product(iterations, *group) for group in zip(*(t.split(heads, 1) for t in tensors))], 1)
-    p = gaussian_kernel(q, tokens) if heads else None
-    y = gaussian_product(tokens, q, v) if p is None else exact_product(p.transpose(2, 3), v)
+        if 0 < heads < q.size(1):
+            groups = zip(*(t.expand(-1, q.size(1), -1, -1).split(heads, 1) for t in tensors))  # heads may share values
+            return torch.cat([_product(iterations, *group) for group in groups], 1)
+        holds = heads > 0
+    transposed = gaussian_kernel(q, tokens) if holds else None  # Pᵀ
+    y = gaussian_product(tokens, q, v) if transposed is None else exact_product(transposed.transpose(2, 3), v)
     z = after * inverse_product(matrix, before * y, alpha, iterations)
-    return gaussian_product(q, tokens, z) if p is None else exact_product(p, z)
+    return gaussian_product(q, tokens, z) if transposed is None else exact_product(transposed, z)
 
 
 def soft_alpha(row_sums: Tensor) -> Tensor:

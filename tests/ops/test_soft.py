@@ -95,6 +95,19 @@ def test_without_gradients_a_cpu_forms_the_kernel_once_for_so_many_heads(attenti
 
 
 @every_attention
+@pytest.mark.parametrize('held', [0, 1, 3, 11])
+def test_heads_may_share_values(attention, oracle, held, monkeypatch):
+    q, b, v = inputs((2, 11, 33, 12, 32))
+    v = v[:, :1]
+    want = oracle(q, b, v.expand_as(q))
+    monkeypatch.setattr(soft, 'HELD_ELEMENTS', held * 2 * 33 * 12)
+    assert error([attention(q, b, v)], [want])[0] < 1e-6
+    with torch.no_grad():
+        got = attention(q, b, v)
+    assert got.shape == want.shape and error([got], [want])[0] < 1e-6
+
+
+@every_attention
 def test_a_trace_holds_no_kernel_that_other_images_would_make_large(attention, oracle, monkeypatch):
     monkeypatch.setattr(soft, 'gaussian_kernel', lambda x, ridge=0.0: gaussian_kernel(x, ridge=ridge))  # nor a pair's
     with torch.no_grad():
