@@ -33,7 +33,7 @@ class Attention(BaseModule):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        if site.dims % site.heads:
+        if site.heads < 1 or site.dims % site.heads:
             raise OptionError(f'{site.heads} heads do not divide {site.dims} channels')
         self.num_heads = site.heads
         self.attended = nn.Identity()  # attention's output passes here, for hooks (mmsoft.attention.measure)

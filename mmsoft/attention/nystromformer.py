@@ -17,15 +17,14 @@ class NystromformerAttention(MultiheadAttention):
     r""":math:`\rho(q \tilde k^\top) \rho(\tilde q \tilde k^\top)^+ \rho(\tilde q k^\top) v` (2102.03902, Eq. 13).
 
     ρ is the softmax over rows. Bottleneck tokens are means of windows of the map, as SOFT compares it (2110.11945,
-    Sec. 4.2); windows at the right and bottom are cut off where the ratio does not divide the map. The pseudoinverse
+    Sec. 4.2); windows at the right and bottom are smaller where the ratio does not divide the map. The pseudoinverse
     takes ``iterations`` steps, six in the original. Class tokens attend and are attended to, but are in no window.
     Convolutional projections of an architecture are not used.
     """
 
     def __init__(self, site: Site, iterations: int = 6) -> None:
         super().__init__(site._replace(project=None))
-        self.ratio = site.ratio
-        self.iterations = iterations
+        self.ratio, self.iterations = site.ratio, iterations
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         q, k, v = self.split_heads(x, hw)

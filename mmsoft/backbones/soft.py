@@ -132,8 +132,9 @@ class SOFT(BaseBackbone):
 
     def _per_stage(self, attention: Union[dict, list[dict]], norm: bool) -> list[dict]:
         stages = len(self.arch['depths'])
-        if isinstance(attention, dict):
-            attention = [*[{'type': 'SOFTAttention', **attention}] * 3, dict(type='SoftmaxAttention')][:stages]
+        if not isinstance(attention, (list, tuple)):
+            one = {'type': 'SOFTAttention', **attention} if isinstance(attention, dict) else attention
+            attention = [*[one] * 3, dict(type='SoftmaxAttention')][:stages]
         if len(attention) != stages:
             raise OptionError(f'attention needs one dict for each of the {stages} stages; got {len(attention)}')
         return [{'norm': norm, **cfg} if attention_class(cfg) is SOFTAttention else cfg for cfg in attention]

@@ -299,6 +299,8 @@ def test_one_file_is_enough():
         (dict(type='SOFT'), "there is no attention 'SOFT'"),
         (dict(type=nn.Identity), 'there is no attention <class'),
         ([dict(type='SOFTAttention')] * 3 + ['SoftmaxAttention'], "is a dict, as in .* got 'SoftmaxAttention'"),
+        ('SoftmaxAttention', "is a dict, as in .* got 'SoftmaxAttention'"),
+        (None, 'is a dict, as in .* got None'),
         (dict(type='SimAAttention', p=0), 'p must be one of 1, 2, None; got 0'),
         (dict(type='SimAAttention', reference_tokens=0), 'reference_tokens must be at least 1; got 0'),
         (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),

@@ -482,6 +482,7 @@ def test_first_gamma(arch, gamma):
         (dict(out_indices=(99,)), 'out_indices'),
         (dict(out_type='avg'), 'out_type'),
         (dict(num_heads=7), '7 heads do not divide'),
+        (dict(num_heads=-2), '-2 heads do not divide'),
     ],
     ids=str,
 )
