@@ -71,7 +71,7 @@ class TimmModel(nn.Module):
         output_fmt: str = 'NCHW',
         intermediates_only: bool = False,
     ) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
-        """Maps of several stages or blocks, and what :meth:`forward_features` returns, of images (B, 3, H, W).
+        """Maps of several stages or blocks, and what :meth:`forward_features` returns, of images (B, in_chans, H, W).
 
         Arguments are those of timm's models; maps are as the backbone returns them whatever ``norm`` and ``stop_early``
         say, in ``output_fmt`` ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C); OptionError for another.
@@ -102,7 +102,7 @@ class TimmModel(nn.Module):
         return take
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (B, 3, H, W) to tokens (B, 1 + n, C): the class token, then those of the last map."""
+        """Images (B, in_chans, H, W) to tokens (B, 1 + n, C): the class token, then those of the last map."""
         return self._forward_backbone(x)[1]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
@@ -112,7 +112,7 @@ class TimmModel(nn.Module):
         return x if pre_logits else self.head.fc(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (B, 3, H, W) to scores (B, num_classes)."""
+        """Images (B, in_chans, H, W) to scores (B, num_classes)."""
         return self.forward_head(self.forward_features(x))
 
     def _forward_backbone(self, x: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:

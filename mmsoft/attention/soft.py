@@ -76,7 +76,7 @@ class SOFTAttention(Attention):
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         extra = x.size(1) - hw[0] * hw[1]
         q, v = self.query(x) * self.scale, self.value(x)
-        sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads
+        sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads  # unflatten would hide the last from ONNX
         q_heads, v_heads = (t.reshape(sizes).transpose(1, 2) for t in (q, v))
         q_heads = q_heads.contiguous()  # so that a head's map is one piece of memory
         bottleneck = self.bottleneck(to_map(q_heads[:, :, extra:].flatten(0, 1), hw))

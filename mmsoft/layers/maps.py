@@ -57,7 +57,7 @@ def resample_tokens(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
-    """Weights (new_size, size) that interpolate a side as ``F.interpolate`` does, in float32 at least; see ``like``."""
+    """Weights (new_size, size) that interpolate a side as ``F.interpolate`` does: of ``like``, in float32 at least."""
     basis = torch.eye(size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
     return F.interpolate(basis[None, None], size=(new_size, size), mode=mode, align_corners=False)[0, 0]
 

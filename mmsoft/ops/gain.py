@@ -76,8 +76,8 @@ def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tens
 def _project(norm: bool, others: Tensor, tokens: Tensor, q: Tensor, u: Tensor) -> tuple[Tensor, ...]:
     """What attention by a few heads' tokens becomes on an orthonormal basis Q of a Krylov space.
 
-    There attention is P Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ Pᵀ u. Returns P (g, s, m), Q (g, m, r), T, c, row
-    sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
+    There attention is Pᵀ Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ P u. Returns Pᵀ (g, s, m), with ``norm`` Pᵀ D^-½,
+    Q (g, m, r), T, c, row sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
     """
     m = tokens.size(1)
     kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)

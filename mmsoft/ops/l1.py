@@ -36,7 +36,7 @@ def l1_attention(
         p (int, optional): 2 takes the l2 norm, None none, the paper's ablations (2206.08898, Sec. 4.6). Defaults to 1.
         eps (float): Minimum norm that is divided by. Defaults to 1e-12.
         order (str): ``'tokens'`` is (q̂k̂ᵀ)v, of cost n·m·(d + c), ``'channels'`` is q̂(k̂ᵀv), of cost (n + m)·d·c;
-            ``'auto'`` takes the cheaper of the two: for n = m and d = c the former if n < d. OptionError for others.
+            ``'auto'`` is the cheaper: for n = m, d = c the former if n < d; exported, the latter. Others: OptionError.
 
     Returns:
         Tensor: Shape (B, h, n, c), dtype of ``q``, or float32 under autocast. Computed in float32 at least.

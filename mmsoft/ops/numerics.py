@@ -165,7 +165,7 @@ def clamp_size(size: Size, maximum: int = 2**31) -> Size:
 
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
-    """``x`` with a new symbol for one size: ``torch.export`` takes a second for an operator on a size by formula."""
+    """``x`` with a new symbol for one size: if it is a formula, each operator on it costs ``torch.export`` a second."""
     if _is_export_symbol(x.size(dim)):
         x = x.index_select(dim, torch.arange(clamp_size(x.size(dim)), device=x.device))  # type: ignore[arg-type]
     return x
