@@ -1,10 +1,12 @@
 """Trains and tests a config of any of the OpenMMLab libraries, as the command lines in tools/ do."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Optional
 
 import torch
 from mmengine.config import Config, ConfigDict
+from mmengine.hooks import PrepareTTAHook
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -87,13 +89,17 @@ def test(
                 raise UsageError("--tta needs tta_model and tta_pipeline in the config; `mim test` has the library's.")
             if cfg.default_scope == 'mmpretrain' and (show or show_dir):
                 raise UsageError('mmpretrain cannot draw with --tta; leave out --tta, or --show and --show-dir.')
-            wrap = dict(type='PrepareTTAHook', tta_cfg=cfg.tta_model)  # once hooks have loaded weights by their names
-            cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), wrap]
             for dataset in datasets(cfg, 'test_dataloader'):
                 dataset['pipeline'] = cfg.tta_pipeline
         if out:
             save_predictions(cfg, out)
         runner = build(cfg, 'test')
+        if tta:
+            if isinstance(runner.model, torch.nn.parallel.DistributedDataParallel):
+                runner.model = runner.model.module  # of which mmseg's SegTTAModel reads attributes
+            wrap = PrepareTTAHook(cfg.tta_model)  # when other hooks have loaded weights by their names
+            wrap.before_test(SimpleNamespace(model=runner.model))  # a wrong tta_model is an error now
+            runner.register_hook(wrap)
     if without_attention is None:
         return runner.test()
     with measure.without_attention(runner.model, without_attention or None) as count:

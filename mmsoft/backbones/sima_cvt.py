@@ -82,10 +82,9 @@ class SimACvT(BaseBackbone):
         for i, depth in enumerate(self.arch['depths'][: self.out_indices[-1] + 1]):
             dims, last = channels[i + 1], i == 2
             site = Site(dims, num_heads or self.arch['num_heads'][i], (56 >> i,) * 2, (8, 4, 2)[i], project=project)
-            rates = np.linspace(0, self.drop_path_rate if last else 0, depth).tolist()
             blocks = ModuleList(
                 PreNormBlock(build_attention(attentions[i], site), dims, self.drop_rate, rate, 1e-5, act_cfg)
-                for rate in rates
+                for rate in np.linspace(0, self.drop_path_rate if last else 0, depth).tolist()
             )
             embed = nn.Conv2d(channels[i], dims, *((3, 2, 1) if i else (7, 4, 2)))
             self.stages.append(Stage(embed, dims, blocks, last, self.with_cp, norm=nn.LayerNorm(dims, eps=1e-5)))

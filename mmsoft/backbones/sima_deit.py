@@ -68,10 +68,9 @@ class SimADeiT(BaseBackbone):
         self.patch_embed = PatchConv(self.in_channels, self.embed_dims, patch_size)
         self.cls_token = token_parameter(1, self.embed_dims)
         self.pos_embed = token_parameter(1 + self.grid[0] * self.grid[1], self.embed_dims)
-        rates = np.linspace(0, self.drop_path_rate, self.arch['depth']).tolist()
         self.blocks = ModuleList(
             PreNormBlock(build_attention(attention, site), self.embed_dims, self.drop_rate, rate, act_cfg=act_cfg)
-            for rate in rates[: self.out_indices[-1] + 1]
+            for rate in np.linspace(0, self.drop_path_rate, self.arch['depth']).tolist()[: self.out_indices[-1] + 1]
         )
         self.norm = nn.LayerNorm(self.embed_dims, eps=1e-6) if self.has_cls_token else None
         self.freeze()

@@ -136,5 +136,4 @@ class SimAXCiT(BaseBackbone):
         return self._outputs(maps, self.norm(x[:, 0]))
 
     def _layers(self) -> list[tuple[str, ...]]:
-        class_blocks = [('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.',)] if self.has_cls_token else []
-        return [*super()._layers(), *class_blocks]
+        return super()._layers() + ([('cls_token', 'cls_blocks.0.'), ('cls_blocks.1.',)] if self.has_cls_token else [])

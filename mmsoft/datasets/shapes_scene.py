@@ -95,8 +95,7 @@ def _texture(kind: int, rng: np.random.Generator, grid: np.ndarray, low: np.ndar
 def _colour(rng: np.random.Generator, saturation: tuple[float, float], hue: Optional[float] = None) -> np.ndarray:
     """A random colour in BGR, of any hue if None."""
     hue = rng.random() if hue is None else hue % 1
-    rgb = colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(0.4, 1))
-    return 255 * np.array(rgb[::-1], np.float32)
+    return 255 * np.array(colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(0.4, 1))[::-1], np.float32)
 
 
 def _blend(field: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

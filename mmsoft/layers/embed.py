@@ -30,8 +30,7 @@ class ConvNormAct(Sequential):
         act: Callable[[], nn.Module] = partial(nn.ReLU, inplace=True),
     ) -> None:
         conv = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=bias)
-        norm = build_norm_layer(norm_cfg, out_channels)[1]
-        super().__init__(OrderedDict(conv=conv, norm=norm, act=act()))
+        super().__init__(OrderedDict(conv=conv, norm=build_norm_layer(norm_cfg, out_channels)[1], act=act()))
 
 
 class PatchConv(nn.Conv2d):

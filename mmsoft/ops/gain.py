@@ -79,8 +79,7 @@ def _project(norm: bool, others: Tensor, tokens: Tensor, q: Tensor, u: Tensor) -
     There attention is Pᵀ Q f(T) c with Newton's f, T = Qᵀ A Q, c = Qᵀ P u. Returns Pᵀ (g, s, m), with ``norm`` Pᵀ D^-½,
     Q (g, m, r), T, c, row sums of A, row sums and diagonal of A² (g, m, 1). A = Aᵀ is multiplied from the left: faster.
     """
-    m = tokens.size(1)
-    kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([m, q.size(1)], 1)
+    kernel, back = gaussian_kernel(torch.cat([tokens, q], 1), tokens).split([tokens.size(1), q.size(1)], 1)
     row_sums = kernel.sum(-1, keepdim=True)
     squares = _mt(exact_product(_mt(row_sums), kernel)), torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
     back = back * _mt(row_sums.rsqrt()) if norm else back.clone()  # a view would keep the whole kernel

@@ -17,8 +17,8 @@ from mmdet.datasets import CocoDataset, Objects365V1Dataset, VOCDataset
 from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
 from mmengine.dataset import ConcatDataset, RepeatDataset
-from mmengine.model import PretrainedInit
-from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.model import BaseTTAModel, MMDistributedDataParallel, PretrainedInit
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
 from trainings import forget_runs, project
 
@@ -632,18 +632,40 @@ def test_a_closed_pipe_is_no_error_of_a_config():
         command_line(run)
 
 
+class Views(BaseTTAModel):
+    """What a config names as its tta_model."""
+
+    def merge_preds(self, samples):
+        return samples
+
+
 @pytest.fixture
-def asked(monkeypatch):
+def hooks():
+    """Hooks that runners of ``asked`` get besides those of their configs."""
+    return []
+
+
+@pytest.fixture
+def asked(hooks, monkeypatch):
     """The configs of all runners that are asked for; they only look at a noise image."""
     torch.manual_seed(0)
     model = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0).eval()
+    model.test_step = model.forward  # as models of hosts
     configs, image = [], torch.rand(1, 3, 64, 64)
     runner = SimpleNamespace(model=model, train=lambda: None, test=lambda: {'max': model(image)[0].max().item()})
-    monkeypatch.setattr(launch, 'build', lambda cfg, *loops: configs.append(cfg) or runner)
+    runner.register_hook = hooks.append
+
+    def build(cfg, *loops):
+        init_default_scope(cfg.default_scope)
+        configs.append(cfg)
+        return runner
+
+    monkeypatch.setitem(MODELS.module_dict, 'Views', Views)
+    monkeypatch.setattr(launch, 'build', build)
     return configs
 
 
-def test_options_of_training_and_testing_change_the_config(asked):
+def test_options_of_training_and_testing_change_the_config(asked, hooks):
     detector = str(ROOT / 'configs/retinanet_soft_nano_shapes.py')
     launch.train(detector, auto_scale_lr=True, cfg_options={'auto_scale_lr.base_batch_size': 16})
     launch.test(detector, 'x.pth', show=True, wait_time=0.5)
@@ -655,8 +677,8 @@ def test_options_of_training_and_testing_change_the_config(asked):
     assert scaled.auto_scale_lr.enable is True
     shows = shown.default_hooks.visualization
     assert (shows.show, shows.wait_time, shows.draw) == (True, 0.5, True)
-    assert views.custom_hooks[-1] == dict(type='PrepareTTAHook', tta_cfg=dict(type='Views'))
-    assert views.model == shown.model and views.custom_hooks[:-1] == shown.custom_hooks
+    assert [hook.tta_cfg.type for hook in hooks] == ['Views']
+    assert views.model == shown.model and views.custom_hooks == shown.custom_hooks
     assert views.test_dataloader.dataset.pipeline == [1]
 
 
@@ -680,19 +702,51 @@ def test_several_versions_of_all_images(asked):
             launch.test(detector, 'x.pth', tta=True, cfg_options={key: options[key]})
 
 
-def test_versions_of_images_are_prepared_as_the_model_says(asked):
+@pytest.fixture
+def one_process(tmp_path):
+    """A group of processes with this one alone."""
+    torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/store', rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_versions_of_images_are_of_the_model_itself(asked, hooks, one_process, monkeypatch):
+    """Of several processes, too: mmseg's SegTTAModel reads attributes that DistributedDataParallel hides."""
+    detector, build = str(ROOT / 'configs/retinanet_soft_nano_shapes.py'), launch.build
+
+    def distributed(cfg, *loops):
+        runner = build(cfg, *loops)
+        runner.model = MMDistributedDataParallel(module=runner.model)
+        return runner
+
+    monkeypatch.setattr(launch, 'build', distributed)
+    launch.test(detector, 'x.pth', tta=True, cfg_options=dict(tta_model=dict(type='Views'), tta_pipeline=[1]))
+    runner = build(asked[0])
+    hooks[0].before_test(runner)
+    assert type(runner.model) is Views and type(runner.model.module) is SOFT
+
+
+@pytest.mark.parametrize('wrong', [dict(type='NoViews'), dict(type='Views', views=2)])
+def test_a_model_for_versions_may_be_wrong(wrong, asked):
+    detector, options = str(ROOT / 'configs/retinanet_soft_nano_shapes.py'), dict(tta_model=wrong, tta_pipeline=[1])
+    said = sentence(functools.partial(launch.test, detector, 'x.pth', tta=True, cfg_options=options))
+    assert 'NoViews' in said or "argument 'views'" in said
+
+
+def test_versions_of_images_are_prepared_as_the_model_says(asked, hooks):
     """mmengine's models for --tta prefer what the config has beside the model; all others do not."""
     beside = dict(type='SegDataPreProcessor', mean=[0.0] * 3, std=[1.0] * 3)
     options = dict(data_preprocessor=beside, tta_model=dict(type='SegTTAModel'), tta_pipeline=[1])
     launch.test(f'{ROOT}/configs/upernet_soft_nano_shapes.py', 'x.pth', tta=True, cfg_options=options)
     options.update(data_preprocessor=dict(mean=beside['mean']), tta_model=dict(type='AverageClsScoreTTA'))
     launch.test(f'{ROOT}/configs/soft_tiny_in1k.py', 'x.pth', tta=True, cfg_options=options)
-    for cfg, own in zip(asked, (asked[0].model.data_preprocessor.mean, beside['mean'])):
+    assert len(hooks) == 2
+    for cfg, hook, own in zip(asked, hooks, (asked[0].model.data_preprocessor.mean, beside['mean'])):
         init_default_scope(cfg.default_scope)
         runner = SimpleNamespace(_data_preprocessor=None)
         cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)  # as mmengine's runner
         runner.model = Runner.build_model(runner, cfg.model)
-        HOOKS.build(cfg.custom_hooks[-1]).before_test(runner)
+        hook.before_test(runner)
         assert type(runner.model).__name__ == cfg.tta_model.type
         assert runner.model.module.data_preprocessor.mean.flatten().tolist() == pytest.approx(own)
     assert asked[0].model.data_preprocessor.mean != beside['mean']
@@ -717,7 +771,7 @@ def test_averaged_weights_are_tested_in_several_versions(small_shapes, tmp_path,
 @pytest.mark.parametrize('shown', [dict(show=True), dict(show_dir='new')], ids=str)
 def test_classifiers_are_not_drawn_in_several_versions(shown, asked):
     """mmpretrain would take the versions for the images of a batch."""
-    options = dict(tta_model=dict(type='AverageClsScoreTTA'), tta_pipeline=[1])
+    options = dict(tta_model=dict(type='Views'), tta_pipeline=[1])
     for name in ('upernet_soft_nano_shapes', 'soft_tiny_in1k'):
         test = functools.partial(launch.test, f'{ROOT}/configs/{name}.py', 'x.pth', cfg_options=options, **shown)
         test()
