@@ -35,12 +35,9 @@ class LinformerAttention(Attention):
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-        k, v = self.kv(self._reduced(x, hw)).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.merge_heads(F.scaled_dot_product_attention(q, k, v))
-
-    def _reduced(self, x: Tensor, hw: HW) -> Tensor:
-        """Tokens of shape (B, extra + n, C) to (B, extra + m, C); border tokens fill windows that exceed it."""
-        extra = x.size(1) - hw[0] * hw[1]
+        extra = x.size(1) - hw[0] * hw[1]  # of tokens in front of the map, whose border fills windows that exceed it
         heads = whole_windows(to_map(x[:, extra:], hw), self.ratio).unflatten(1, (self.num_heads, -1)).flatten(0, 1)
         tokens = to_tokens(self.reduce(heads).unflatten(0, (x.size(0), self.num_heads)).flatten(1, 2))
-        return torch.cat([x[:, :extra], self.norm(tokens)], dim=1)
+        few = torch.cat([x[:, :extra], self.norm(tokens)], dim=1)
+        k, v = self.kv(few).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.merge_heads(F.scaled_dot_product_attention(q, k, v))

@@ -121,7 +121,15 @@ class Canvas:
     def __init__(self, rng: np.random.Generator, width: int, height: int) -> None:
         self._rng = rng
         self._grid = np.mgrid[:height, :width][::-1].astype(np.float32)
-        self._image, self._semantic = self._background()
+        kinds = rng.permutation(len(TEXTURES))[: rng.integers(1, 4)]  # of textures side by side, with wavy borders
+        place = self._slope() + 0.06 * np.sin(self._grid.sum(0) * rng.uniform(0.03, 0.08))
+        region = np.searchsorted(np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1)), place)
+        self._image = np.empty((height, width, 3), np.float32)
+        self._semantic = (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
+        for index, kind in enumerate(kinds):
+            low = _colour(rng, DULL)
+            high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
+            np.copyto(self._image, _texture(kind, rng, self._grid, low, high), where=(region == index)[..., None])
         self._owner = np.zeros((height, width), np.int16)
         self._placed: list[tuple[Optional[int], bool, int]] = []  # label, None of a sky; if a crowd; pixels
         for _ in range(rng.integers(0, 3)):
@@ -152,9 +160,9 @@ class Canvas:
             centre = self._rng.uniform(margin, np.array([width, height]) - margin)
             spread = 0 if members == 1 else extent / 2
             outlines = [self._outline(label, size) + self._rng.normal(centre, spread) for _ in range(members)]
-            alpha = self._rasterise(outlines)
-            mask = alpha > 0.5
-            if mask.sum() >= MIN_SIZE and self._leaves_enough(mask):
+            mask = (alpha := self._rasterise(outlines)) > 0.5
+            left = np.bincount(self._owner[~mask], minlength=len(self._placed) + 1)
+            if mask.sum() >= MIN_SIZE and all(left[i] >= MIN_VISIBLE * n for i, (*_, n) in enumerate(self._placed, 1)):
                 self._placed.append((label, members > 1, int(mask.sum())))
                 self._owner[mask] = len(self._placed)
                 self._paint(alpha, label)
@@ -177,19 +185,6 @@ class Canvas:
         angle = self._rng.uniform(0, 2 * math.pi)
         ramp = math.cos(angle) * self._grid[0] + math.sin(angle) * self._grid[1]
         return (ramp - ramp.min()) / (ramp.max() - ramp.min())
-
-    def _background(self) -> tuple[np.ndarray, np.ndarray]:
-        """One to three textures side by side, with wavy borders."""
-        rng, grid = self._rng, self._grid
-        kinds = rng.permutation(len(TEXTURES))[: rng.integers(1, 4)]
-        place = self._slope() + 0.06 * np.sin(grid.sum(0) * rng.uniform(0.03, 0.08))
-        region = np.searchsorted(np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1)), place)
-        image = np.empty(grid.shape[1:] + (3,), np.float32)
-        for index, kind in enumerate(kinds):
-            low = _colour(rng, DULL)
-            high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
-            np.copyto(image, _texture(kind, rng, grid, low, high), where=(region == index)[..., None])
-        return image, (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
 
     def _scribble(self) -> None:
         """A thin line that belongs to no class."""
@@ -217,10 +212,6 @@ class Canvas:
             fixed = np.round((points - 0.5) * 2**_SUBPIXEL_BITS).astype(np.int32)  # OpenCV counts from pixel centres
             cv2.fillPoly(alpha, [fixed], 255, cv2.LINE_AA, _SUBPIXEL_BITS)
         return alpha / np.float32(255)
-
-    def _leaves_enough(self, mask: np.ndarray) -> bool:
-        left = np.bincount(self._owner[~mask], minlength=len(self._placed) + 1)
-        return all(left[number] >= MIN_VISIBLE * area for number, (*_, area) in enumerate(self._placed, start=1))
 
     def _paint(self, alpha: np.ndarray, label: int) -> None:
         """Fills the covered pixels with a texture that stands out from what is there, and casts a shadow."""

@@ -56,14 +56,8 @@ def resample_tokens(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return (columns @ (rows @ x.flatten(1)).unflatten(1, x.shape[1:])).flatten(0, 1)
 
 
-def interpolation_matrix(size: int, new_size: int, like: Tensor, mode: str) -> Tensor:
-    """Weights (new_size, size) that interpolate a side as ``F.interpolate`` does: of ``like``, in float32 at least."""
-    basis = torch.eye(size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
-    return F.interpolate(basis[None, None], size=(new_size, size), mode=mode, align_corners=False)[0, 0]
-
-
 def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
-    """Weights (new_size, size) that average one side of a map as adaptive pooling does; ``like`` as above."""
+    """Weights (new_size, size) that average one side of a map as adaptive pooling does, in float32 at least."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     window, place = (torch.arange(n, device=like.device) for n in (new_size, size))
     start, end = window * size // new_size, ((window + 1) * size + new_size - 1) // new_size
@@ -80,6 +74,8 @@ def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear'
     if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
-    rows, columns = (interpolation_matrix(old, new, pos_embed, mode) for old, new in zip(grid, hw))
+    like = dict(dtype=torch.promote_types(pos_embed.dtype, torch.float32), device=pos_embed.device)
+    bases = [(torch.eye(old, **like)[None, None], (new, old)) for old, new in zip(grid, hw)]
+    rows, columns = (F.interpolate(one, size, mode=mode, align_corners=False)[0, 0] for one, size in bases)
     resized = resample_tokens(pos_embed[0, extra:].unflatten(0, grid), rows, columns).unsqueeze(0)
     return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized
