@@ -17,7 +17,7 @@ from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
 from .io import ENTRIES, WRAPPERS, CheckpointError, StateDict, read_checkpoint, select_state_dict
-from .names import BACKBONE, FAMILIES, SOFT, Family, to_mmsoft, without_prefix
+from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
@@ -90,17 +90,19 @@ def use_safe_loading(on: bool = True) -> None:
 def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     """:func:`read_checkpoint` without ``meta['config']``, which mmengine would run when it resumes.
 
-    Of published SOFT files and of ``.safetensors`` files, the evaluated weights are returned as ``state_dict``.
+    The evaluated weights of published, ``.safetensors`` and other files of our networks become their ``state_dict``.
     """
     checkpoint = read_checkpoint(filename, map_location or 'cpu')  # torch would take the device in the file
-    chosen = next((one for one in map(checkpoint.get, ENTRIES) if isinstance(one, dict) and one), checkpoint)
-    names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen}
-    if str(filename).lower().endswith('.safetensors') or names >= set(SOFT.signature):
+    entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
+    names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in (checkpoint[entry] if entry else checkpoint)}
+    kinds = [(set(one.signature), set(map(one.rename, one.signature))) for one in FAMILIES.values()]
+    ours = any(names >= theirs or (entry != 'state_dict' and names >= own) for theirs, own in kinds)
+    if ours or str(filename).lower().endswith('.safetensors'):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
         raise CheckpointError(f'{filename} holds no weights by their names; save the state dict of a model.')
-    if any('_orig_mod.' in name for name in weights):  # of a compiled model
+    if any(re.search(WRAPPERS, name) for name in weights):  # of a compiled model, or one of several processes
         checkpoint['state_dict'], _ = select_state_dict(weights, filename)
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)

@@ -324,6 +324,23 @@ def test_other_files_are_read_as_they_are(tmp_path):
         CheckpointLoader.load_checkpoint(str(cut))
 
 
+@pytest.mark.parametrize('prefix', ['', 'module.'])
+@pytest.mark.usefixtures('safe_loading')
+def test_evaluated_weights_are_found_by_the_names_of_the_model(tmp_path, prefix):
+    """EMAHooks read ``state_dict`` as it is: with other names, or another entry, they would test random weights."""
+    size = dict(embed_dims=32, num_heads=2, depth=2)
+    ours = to_mmsoft(weights_of(SimADeiT(size, out_indices=(1,))))[1]
+    named, others = {prefix + name: t for name, t in ours.items()}, {name: 0 * t for name, t in ours.items()}
+    training = dict(state_dict=named, meta=dict(epoch=3), ema_state_dict={})
+    for content in (training, named, dict(model=named, epoch=3), dict(state_dict=others, state_dict_ema=named)):
+        found = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
+        assert found['state_dict'].keys() == ours.keys()
+        assert all(torch.equal(tensor, ours[name]) for name, tensor in found['state_dict'].items())
+        assert content is not training or found.keys() == training.keys()
+    path = saved(tmp_path / 'y.pth', dict(state_dict={f'{prefix}neck.x': torch.ones(1)}))
+    assert [*CheckpointLoader.load_checkpoint(path)['state_dict']] == ['neck.x']
+
+
 @pytest.mark.parametrize(
     'content', [lambda ran: {'a': Call(ran)}, lambda ran: dict(state_dict={}, meta=dict(x=Call(ran)))]
 )
