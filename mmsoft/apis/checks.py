@@ -67,10 +67,9 @@ def _check_annotations(file: Path, metric: dict[str, Any], sets: list[dict[str, 
 def check_resumable(checkpoint: str) -> None:
     """Raises UsageError if a checkpoint lacks what training resumes from."""
     content = read_checkpoint(checkpoint, peek=True)
-    for part in ('meta', 'message_hub', 'optimizer'):
-        if not isinstance(content.get(part), dict):
-            start = f'start from its weights with --cfg-options load_from={checkpoint}'
-            raise UsageError(f'{checkpoint} has no {part}, so training cannot resume from it; {start}.')
+    if missing := [one for one in ('meta', 'message_hub', 'optimizer') if not isinstance(content.get(one), dict)]:
+        start = f'start from its weights with --cfg-options load_from={checkpoint}'
+        raise UsageError(f'{checkpoint} has no {missing[0]}, so training cannot resume from it; {start}.')
 
 
 def check_objects(dataset: Dataset) -> None:
@@ -86,6 +85,17 @@ def check_mixing(model: nn.Module) -> None:
     mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
     if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes not in (None, count):
         raise UsageError(f'num_classes is {count} in model.head, {mixes.num_classes} in data_preprocessor: set both.')
+
+
+def check_order(dataset: Dataset, trained: Any) -> Any:
+    """Raises UsageError if classes of ``trained``, metainfo, have other labels here; returns it, or the own if None."""
+    own = getattr(dataset, 'metainfo', {})
+    classes, before = (list(one.get('classes') or ()) if isinstance(one, dict) else [] for one in (own, trained))
+    for label, name in enumerate(classes):
+        if name in before and before[label : label + 1] != [name]:
+            remedy = 'keep its order, also of categories in COCO files; a class without images needs an empty folder'
+            raise UsageError(f'{name} is class {label}, and was class {before.index(name)} in training: {remedy}.')
+    return trained or own
 
 
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:

@@ -12,7 +12,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from mmsoft.attention import measure
-from mmsoft.checkpoint.load import check_model, use_safe_loading
+from mmsoft.checkpoint.load import check_model, read_checkpoint, use_safe_loading
 from mmsoft.datasets.demo import on_shapes, retarget
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.engine.checkpoints import latest_checkpoint
@@ -20,7 +20,7 @@ from mmsoft.utils import UsageError
 from mmsoft.utils.config import LOADERS, Options, datasets, explained, load_config, type_name, without_pretrained
 from mmsoft.utils.files import check_new
 
-from .checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
+from .checks import check_classes, check_evaluators, check_mixing, check_objects, check_order, check_resumable
 
 
 def train(
@@ -141,8 +141,12 @@ def build(cfg: Config, *loops: str) -> Runner:
     if not isinstance(runner, Runner):  # mmengine's FlexibleRunner, which builds its model later
         return runner
     model = getattr(runner.model, 'module', runner.model)
+    meta = read_checkpoint(cfg.load_from, peek=True).get('meta') if cfg.get('load_from') else None
+    is_same = (cfg.get('resume') or loops == ('test',)) and not hasattr(model, 'language_model')  # of any classes
+    trained = meta.get('dataset_meta') if is_same and isinstance(meta, dict) else None
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:
+            trained = check_order(loop.dataloader.dataset, trained)
             check_classes(loop.dataloader.dataset, model, exact=cfg.default_scope == 'mmdet')
         elif loops == ('test',):
             raise UsageError('There is nothing to test: set test_dataloader, test_cfg and test_evaluator.')
@@ -165,15 +169,11 @@ def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time
     if show_dir:
         place = Path(cfg.work_dir, 'TIMESTAMP') if cfg.default_scope == 'mmdet' else ''  # a new folder
         check_new(str(Path(place, show_dir).resolve()), '--show-dir')
-    if show:
-        hook.update(show=True, wait_time=wait_time)
-    if cfg.default_scope == 'mmdet':
-        hook.update(draw=True, test_out_dir=show_dir)
-    elif cfg.default_scope == 'mmseg':
-        hook.update(draw=True, interval=1)
+    if cfg.default_scope == 'mmseg':
         cfg.visualizer.save_dir = show_dir
-    else:
-        hook.update(enable=True, interval=1, out_dir=show_dir)
+    options = dict(mmdet=dict(draw=True, test_out_dir=show_dir), mmseg=dict(draw=True, interval=1))
+    in_mmpretrain = dict(enable=True, interval=1, out_dir=show_dir)
+    hook.update(options.get(cfg.default_scope, in_mmpretrain), **(dict(show=True, wait_time=wait_time) if show else {}))
 
 
 def save_predictions(cfg: Config, out: str) -> None:

@@ -18,13 +18,20 @@ from mmdet.datasets.base_video_dataset import BaseVideoDataset
 from mmengine.config import Config
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.model import BaseTTAModel, MMDistributedDataParallel, PretrainedInit
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
 from trainings import forget_runs, project
 
 from mmsoft import SOFT
 from mmsoft.apis import launch
-from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing, check_objects, check_resumable
+from mmsoft.apis.checks import (
+    check_classes,
+    check_evaluators,
+    check_mixing,
+    check_objects,
+    check_order,
+    check_resumable,
+)
 from mmsoft.checkpoint.safe_loading import load_from_weights_only, use_safe_loading
 from mmsoft.utils import UsageError
 from mmsoft.utils.cli import command_line
@@ -283,6 +290,21 @@ def test_classes_are_in_the_order_of_their_folders():
         check_classes(dataset, NO_HEADS, False)
     dataset.metainfo = dict(classes=('star', 'heart'))
     assert "data/train has folders in the order ['heart', 'star']" in sentence(check_classes, dataset, NO_HEADS, False)
+
+
+def test_labels_are_those_of_the_training():
+    """Without a folder for each class, or from a file with another order, they would be compared with other classes."""
+
+    def having(*classes):
+        return SimpleNamespace(metainfo=dict(classes=classes))
+
+    trained = dict(classes=['crane', 'star', 'heart', 'crane'])  # of ImageNet's names, two occur twice
+    for same in (having(*trained['classes']), having('crane', 'star'), having('moon', 'sun'), SimpleNamespace()):
+        assert check_order(same, trained) is trained
+    for before in (None, {}, 'by hand'):
+        assert check_order(having('star'), before) == (before or dict(classes=('star',)))
+    for wrong in (having('crane', 'heart'), having('moon', 'heart', 'star')):
+        assert 'heart is class 1, and was class 2 in training: keep' in sentence(check_order, wrong, trained)
 
 
 def test_videos_may_have_some_of_the_classes(coco):
@@ -560,6 +582,35 @@ def test_a_runner_is_built_of_what_fits(tmp_path):
     assert 'x.pth does not fit' in sentence(launch.build, Config(cfg), 'test')
 
 
+@DATASETS.register_module()
+class OtherToyData(toy.ToyData):
+    metainfo = dict(classes=('letter', 'number'))
+
+
+def test_a_runner_is_built_of_data_with_the_same_labels(tmp_path, monkeypatch):
+    """As training and validation data, and as the data of the checkpoint, unless training begins with its weights."""
+    path, loader = str(tmp_path / 'x.pth'), toy.config(tmp_path)['train_dataloader']
+    other = dict(loader, dataset=dict(type='OtherToyData'))
+    says = 'number is class 1, and was class 0 in training'
+
+    def build(*loops, classes=('number',), **changes):
+        weights = {'linear.weight': torch.ones(1, 1), 'linear.bias': torch.ones(1)}
+        meta = dict(iter=3, dataset_meta=dict(classes=classes))
+        torch.save(dict(state_dict=weights, meta=meta, message_hub={}, optimizer={}), path)
+        return launch.build(Config(toy.config(tmp_path / 'run', default_scope='mmengine', **changes)), *loops)
+
+    val = dict(val_dataloader=other, val_cfg={}, val_evaluator=[])
+    assert says in sentence(lambda: build('train', 'val', **val))
+    build('train', load_from=path, classes=['x', 'number'])
+    moved = 'number is class 0, and was class 1 in training'
+    assert moved in sentence(lambda: build('train', load_from=path, resume=True, classes=['x', 'number']))
+    tests = dict(train_dataloader=None, train_cfg=None, optim_wrapper=None, test_cfg={}, test_evaluator=[])
+    build('test', load_from=path, test_dataloader=loader, **tests)
+    assert says in sentence(lambda: build('test', load_from=path, test_dataloader=other, **tests))
+    monkeypatch.setattr(toy.ToyModel, 'language_model', None, raising=False)  # which reads the names of any classes
+    build('test', load_from=path, test_dataloader=other, **tests)
+
+
 def test_heads_are_found_in_the_wrapper_of_several_processes(tmp_path, monkeypatch):
     """mmpretrain's and mmdet's parts are attributes of the model inside."""
 
@@ -720,8 +771,11 @@ def test_versions_of_images_are_of_the_model_itself(asked, hooks, one_process, m
         return runner
 
     monkeypatch.setattr(launch, 'build', distributed)
-    launch.test(detector, 'x.pth', tta=True, cfg_options=dict(tta_model=dict(type='Views'), tta_pipeline=[1]))
+    launch.test(detector, 'x.pth')
     runner = build(asked[0])
+    assert type(runner.model) is MMDistributedDataParallel
+    runner.model = runner.model.module
+    launch.test(detector, 'x.pth', tta=True, cfg_options=dict(tta_model=dict(type='Views'), tta_pipeline=[1]))
     hooks[0].before_test(runner)
     assert type(runner.model) is Views and type(runner.model.module) is SOFT
 
@@ -762,10 +816,15 @@ def test_averaged_weights_are_tested_in_several_versions(small_shapes, tmp_path,
     for tta in (False, True):
         forget_runs()
         launch.test('classifier.py', 'work/epoch_2.pth', 'work', out=f'{tta}.pkl', tta=tta, cfg_options=options)
-    plain, versions = (pickle.loads(Path(f'{tta}.pkl').read_bytes()) for tta in (False, True))
-    assert len(plain) == len(versions) == 8
-    for one, other in zip(plain, versions):
-        torch.testing.assert_close(one['pred_score'], other['pred_score'])
+    weights = torch.load('work/epoch_2.pth', weights_only=False)['state_dict']
+    torch.save(dict(state_dict={f'module.{name}': one for name, one in weights.items()}), 'wrapped.pth')
+    forget_runs()
+    launch.test('classifier.py', 'wrapped.pth', 'work', out='wrapped.pkl')
+    plain, *others = (pickle.loads(Path(f'{one}.pkl').read_bytes()) for one in (False, True, 'wrapped'))
+    for versions in others:
+        assert len(plain) == len(versions) == 8
+        for one, other in zip(plain, versions):
+            torch.testing.assert_close(one['pred_score'], other['pred_score'])
 
 
 @pytest.mark.parametrize('shown', [dict(show=True), dict(show_dir='new')], ids=str)
