@@ -121,15 +121,7 @@ class Canvas:
     def __init__(self, rng: np.random.Generator, width: int, height: int) -> None:
         self._rng = rng
         self._grid = np.mgrid[:height, :width][::-1].astype(np.float32)
-        kinds = rng.permutation(len(TEXTURES))[: rng.integers(1, 4)]  # of textures side by side, with wavy borders
-        place = self._slope() + 0.06 * np.sin(self._grid.sum(0) * rng.uniform(0.03, 0.08))
-        region = np.searchsorted(np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1)), place)
-        self._image = np.empty((height, width, 3), np.float32)
-        self._semantic = (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
-        for index, kind in enumerate(kinds):
-            low = _colour(rng, DULL)
-            high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
-            np.copyto(self._image, _texture(kind, rng, self._grid, low, high), where=(region == index)[..., None])
+        self._image, self._semantic = self._background()
         self._owner = np.zeros((height, width), np.int16)
         self._placed: list[tuple[Optional[int], bool, int]] = []  # label, None of a sky; if a crowd; pixels
         for _ in range(rng.integers(0, 3)):
@@ -185,6 +177,19 @@ class Canvas:
         angle = self._rng.uniform(0, 2 * math.pi)
         ramp = math.cos(angle) * self._grid[0] + math.sin(angle) * self._grid[1]
         return (ramp - ramp.min()) / (ramp.max() - ramp.min())
+
+    def _background(self) -> tuple[np.ndarray, np.ndarray]:
+        """One to three textures side by side, with wavy borders."""
+        rng, grid = self._rng, self._grid
+        kinds = rng.permutation(len(TEXTURES))[: rng.integers(1, 4)]
+        place = self._slope() + 0.06 * np.sin(grid.sum(0) * rng.uniform(0.03, 0.08))
+        region = np.searchsorted(np.sort(rng.uniform(0.2, 0.8, len(kinds) - 1)), place)
+        image = np.empty(grid.shape[1:] + (3,), np.float32)
+        for index, kind in enumerate(kinds):
+            low = _colour(rng, DULL)
+            high = low + np.where(low.mean() < 128, 1, -1) * rng.uniform(40, 90)
+            np.copyto(image, _texture(kind, rng, grid, low, high), where=(region == index)[..., None])
+        return image, (1 + len(OUTLINES) + kinds[region]).astype(np.uint8)
 
     def _scribble(self) -> None:
         """A thin line that belongs to no class."""

@@ -61,8 +61,7 @@ def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
     dtype = torch.promote_types(like.dtype, torch.float32)
     window, place = (torch.arange(n, device=like.device) for n in (new_size, size))
     start, end = window * size // new_size, ((window + 1) * size + new_size - 1) // new_size
-    inside = (place >= start[:, None]) & (place < end[:, None])
-    return inside.to(dtype) / (end - start)[:, None].to(dtype)
+    return ((place >= start[:, None]) & (place < end[:, None])).to(dtype) / (end - start)[:, None].to(dtype)
 
 
 def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear') -> Tensor:
