@@ -9,13 +9,11 @@ def main() -> None:
     demo_data = 'test on the synthetic shapes data set in data/shapes, as trained'
     parser = run_parser(__doc__, demo_data, checkpoint=True)
     add = parser.add_argument
-    maps = (
-        'label maps of semantic segmentation, of up to 256 classes, to a new folder, where images of one name replace '
-        'each other (numbers are one higher with reduce_zero_label)'
-    )
+    maps = 'label maps of semantic segmentation, of 256 classes at most, to a new folder'
+    maps += ' (numbers are one higher with reduce_zero_label)'
     add('--out', help=f'save predictions: to a .pkl file, or {maps}')
     add('--show', action='store_true', help='show predictions in a window')
-    where = 'images of one name replace each other; for detection a relative one lies in WORK_DIR/TIMESTAMP'
+    where = 'for detection a relative one lies in WORK_DIR/TIMESTAMP'
     add('--show-dir', help=f'save images of predictions to this new folder; {where}')
     add('--wait-time', type=float, default=2, help='seconds for which the window shows an image')
     add(
