@@ -73,8 +73,8 @@ def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear'
     if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed
     extra = pos_embed.size(1) - grid[0] * grid[1]
-    like = dict(dtype=torch.promote_types(pos_embed.dtype, torch.float32), device=pos_embed.device)
-    bases = [(torch.eye(old, **like)[None, None], (new, old)) for old, new in zip(grid, hw)]
+    dtype, device = torch.promote_types(pos_embed.dtype, torch.float32), pos_embed.device
+    bases = [(torch.eye(old, dtype=dtype, device=device)[None, None], (new, old)) for old, new in zip(grid, hw)]
     rows, columns = (F.interpolate(one, size, mode=mode, align_corners=False)[0, 0] for one, size in bases)
     resized = resample_tokens(pos_embed[0, extra:].unflatten(0, grid), rows, columns).unsqueeze(0)
     return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized
