@@ -62,7 +62,7 @@ class Detection(Task):
         visualizer.add_datasample(path.name, image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
-        return json.dumps(self.inferencer.pred2dict(sample)).encode()
+        return json.dumps(self.inferencer.pred2dict(sample), default=np.ndarray.tolist).encode()  # of panoptic maps
 
 
 class Segmentation(Task):

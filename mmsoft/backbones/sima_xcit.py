@@ -6,7 +6,7 @@ from typing import Optional
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
-from mmsoft.attention.base import Attention, Site, build_attention
+from mmsoft.attention.base import Site, build_attention
 from mmsoft.layers import xcit
 from mmsoft.layers.blocks import apply_block
 from mmsoft.layers.maps import to_map, to_tokens
@@ -120,7 +120,7 @@ class SimAXCiT(BaseBackbone):
         mask = sizes = None
         if extent is not None:
             mask = xcit.extent_mask(extent, hw)
-            takes_mask = (module.takes_mask for module in self.modules() if isinstance(module, Attention))
+            takes_mask = (getattr(module, 'takes_mask', True) for module in self.modules())
             sizes = None if all(takes_mask) else extent.tolist()  # the only time that the CPU waits for the device
         x = to_tokens(x).contiguous() + self.pos_encoding(x, extent)
         maps = []

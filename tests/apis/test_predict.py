@@ -375,6 +375,13 @@ def test_checkpoints_are_read_as_by_the_tools(tiny_model, tmp_path):
         assert all(torch.equal(tensor, state_dict[name]) for name, tensor in model.state_dict().items())
 
 
+def test_panoptic_predictions_are_saved():
+    """mmdet gives them as an array, of the colours by which panopticapi names segments."""
+    task, colours = object.__new__(Detection), np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    task.inferencer = SimpleNamespace(pred2dict=lambda sample: dict(labels=[1], panoptic_seg=colours))
+    assert json.loads(task.encode(DetDataSample())) == dict(labels=[1], panoptic_seg=colours.tolist())
+
+
 @pytest.mark.parametrize('segments', [False, True])
 def test_panoptic_predictions_may_have_no_segment(segments, tmp_path):
     """mmdet would end with "need at least one array to stack"; its mark of no segment is the number of classes."""

@@ -374,6 +374,26 @@ def test_mask_around_an_attention_of_the_class_token_without_one():
     assert_close(cls[:1], alone, rtol=1e-9, atol=1e-12)
 
 
+class MeanOfTokens(nn.Module):
+    """A user's attention, of no class of mmsoft."""
+
+    takes_mask = False
+
+    def forward(self, x, hw, mask=None):
+        return x.mean(1, keepdim=True).expand_as(x)
+
+
+def test_mask_around_a_module_without_one():
+    images = torch.zeros(2, 3, 96, 128, dtype=torch.float64)
+    images[0, :, :48, :64], images[1] = torch.randn(3, 48, 64), torch.randn(3, 96, 128)
+    model = small(SimAXCiT, mask_padding=True).double().eval()
+    for block in model.blocks:
+        block.attn = MeanOfTokens()
+    padded, alone = model(images), model(images[:1, :, :48, :64])
+    for whole, one in zip(padded, alone):
+        assert_close(whole[:1, :, : one.size(2), : one.size(3)], one, rtol=1e-9, atol=1e-12)
+
+
 def test_position_encoding_in_float64():
     encoding = small(SimAXCiT).double().pos_encoding
     x, sides = torch.zeros(1, 1, 3, 4, dtype=torch.float64), []
