@@ -141,9 +141,9 @@ def build(cfg: Config, *loops: str) -> Runner:
     if not isinstance(runner, Runner):  # mmengine's FlexibleRunner, which builds its model later
         return runner
     model = getattr(runner.model, 'module', runner.model)
-    meta = read_checkpoint(cfg.load_from, peek=True).get('meta') if cfg.get('load_from') else None
     is_same = (cfg.get('resume') or loops == ('test',)) and not hasattr(model, 'language_model')  # of any classes
-    trained = meta.get('dataset_meta') if is_same and isinstance(meta, dict) else None
+    meta = read_checkpoint(cfg.load_from, peek=True).get('meta') if is_same and cfg.get('load_from') else None
+    trained = meta.get('dataset_meta') if isinstance(meta, dict) else None
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:
             trained = check_order(loop.dataloader.dataset, trained)

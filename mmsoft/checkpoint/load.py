@@ -17,7 +17,7 @@ from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
 from .io import ENTRIES, WRAPPERS, CheckpointError, StateDict, read_checkpoint, select_state_dict
-from .names import BACKBONE, FAMILIES, Family, to_mmsoft, without_prefix
+from .names import BACKBONE, FAMILIES, SOFT, Family, to_mmsoft, without_prefix
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
@@ -93,11 +93,11 @@ def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     The evaluated weights of published, ``.safetensors`` and other files of our networks become their ``state_dict``.
     """
     checkpoint = read_checkpoint(filename, map_location or 'cpu')  # torch would take the device in the file
-    entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
-    names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in (checkpoint[entry] if entry else checkpoint)}
-    kinds = [(set(one.signature), set(map(one.rename, one.signature))) for one in FAMILIES.values()]
-    ours = any(names >= theirs or (entry != 'state_dict' and names >= own) for theirs, own in kinds)
-    if ours or str(filename).lower().endswith('.safetensors'):
+    chosen = next((one for one in map(checkpoint.get, ENTRIES) if isinstance(one, dict) and one), checkpoint)
+    names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen}
+    known = [set(map(f, one.signature)) for one in FAMILIES.values() for f in (str, one.rename)]
+    is_training = chosen is checkpoint.get('state_dict') and not names >= set(SOFT.signature)  # which resumes
+    if (not is_training and any(names >= one for one in known)) or str(filename).lower().endswith('.safetensors'):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):

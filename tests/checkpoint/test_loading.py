@@ -21,7 +21,7 @@ from published import published_state_dict, to_published, write_timm_file
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
 from mmsoft.checkpoint import CheckpointError, convert_checkpoint, load_pretrained, read_checkpoint
 from mmsoft.checkpoint.load import check_model
-from mmsoft.checkpoint.names import to_mmsoft
+from mmsoft.checkpoint.names import SIMA_DEIT, to_mmsoft
 from mmsoft.layers.maps import resize_pos_embed
 
 SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
@@ -322,6 +322,14 @@ def test_other_files_are_read_as_they_are(tmp_path):
     cut.write_bytes(Path(published).read_bytes()[:-100000])
     with pytest.raises(CheckpointError, match='damaged or cut off'):
         CheckpointLoader.load_checkpoint(str(cut))
+
+
+@pytest.mark.usefixtures('safe_loading')
+def test_trainings_of_other_networks_with_published_names_resume(tmp_path):
+    """Those of DeiT are the names of any ViT, of which mmdet has one."""
+    weights = {f'backbone.{name}': torch.ones(1) for name in SIMA_DEIT.signature}
+    training = dict(state_dict=weights, meta=dict(epoch=3), message_hub={}, optimizer=dict(state={}))
+    assert CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', training)) == training
 
 
 @pytest.mark.parametrize('prefix', ['', 'module.'])
