@@ -137,7 +137,7 @@ class BaseBackbone(BaseModule):
         super().init_weights()
         self.init_cfg = [*others, *pretrained] or None
         for cfg in [] if is_done else pretrained:
-            load_pretrained(self, cfg['checkpoint'], prefix=cfg.get('prefix'))
+            load_pretrained(self, str(cfg.get('checkpoint')), prefix=cfg.get('prefix'))
 
     def _dump_init_info(self) -> None:
         """mmengine's list of all parameters goes to log files alone: it has hundreds of lines."""

@@ -175,7 +175,7 @@ def _explain(error: Exception) -> tuple[str, bool]:  # what is wrong, and whethe
     refused = re.search(r"(?:GLOBAL|class) '?([\w.]+)", str(error))
     if isinstance(error, CheckpointError):
         return str(error), False
-    if isinstance(error, (MemoryError, PermissionError)) or "can't allocate memory" in str(error):
+    if isinstance(error, (MemoryError, OSError)) or "can't allocate memory" in str(error):
         return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).', False
     if refused and isinstance(error, pickle.UnpicklingError):
         what = f'a Python object ({refused[1]}) that could run code when it is loaded'

@@ -108,6 +108,11 @@ def test_prefix(tmp_path, prefix):
         load_pretrained(backbone, path, 'pupil')
 
 
+def test_init_cfg_without_a_checkpoint():
+    with pytest.raises(CheckpointError, match='None is not a file: training leaves'):
+        SOFT(FOUR_STAGES, init_cfg=dict(type='Pretrained')).init_weights()
+
+
 def test_log_says_what_became_of_each_tensor(tmp_path, log):
     path = write_timm_file(tmp_path / 'x.pth', published_state_dict('soft_tiny'))
     load_pretrained(SOFT('tiny', out_indices=(0, 1), img_size=256), path)
