@@ -339,10 +339,19 @@ def test_the_new_attention_works_in_every_backbone():
         MODELS.module_dict.pop('MeanAttention', None)
 
 
+def anchors(page):
+    """Of a page's headings, as the site and GitHub name them."""
+    headings = re.findall(r'^#+ (.*)', re.sub(r'```.*?```', '', page.read_text(), flags=re.S), re.M)
+    texts = (re.sub(r'[^\w\s-]', '', heading.replace('`', '')).strip().lower() for heading in headings)
+    return {re.sub(r'[-\s]+', '-', text) for text in texts}
+
+
 def test_links_lead_somewhere():
     for page in (*PAGES, *READMES, ROOT / 'CHANGELOG.md'):
-        for target in re.findall(r'\]\(([^)#\s]+)', page.read_text()):
-            assert '://' in target or (page.parent / target).exists(), f'{page.name}: {target}'
+        for target, anchor in re.findall(r'\]\(([^)#\s]*)(?:#([^)\s]+))?', page.read_text()):
+            file = page.parent / target if target else page
+            assert '://' in target or file.exists(), f'{page.name}: {target}'
+            assert not anchor or file.suffix != '.md' or anchor in anchors(file), f'{page.name}: {target}#{anchor}'
 
 
 def test_lists_go_on_after_a_paragraph():
