@@ -25,10 +25,14 @@ from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
-SCORES = (  # of a task, whose configs all have the first one
-    ('Top 1 Accuracy',),
-    ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L', 'mask AP', 'mask AP50', 'mask AP75'),
-    ('mIoU',),
+SCORES = dict(  # columns of a library's table and what is in them; all models with scores have the first one
+    mmdet={
+        'box AP (AP50, AP75)': ('box AP', 'box AP50', 'box AP75'),
+        'box AP small (medium, large)': ('box AP S', 'box AP M', 'box AP L'),
+        'mask AP (AP50, AP75)': ('mask AP', 'mask AP50', 'mask AP75'),
+    },
+    mmseg={'mIoU': ('mIoU',)},
+    mmpretrain={'top-1': ('Top 1 Accuracy',)},
 )
 HEADER = ('config', 'parameters, M', 'paper', 'input', 'GFLOPs', 'paper')
 
@@ -88,16 +92,24 @@ class _Tensors(nn.Module):
         return self.model(image, mode='tensor', **self.options), masks
 
 
-def score_tables(published: dict[str, dict]) -> str:
-    """One Markdown table for each task, of all models that the papers give a score, see :func:`published_models`."""
-    models = {
-        name: {**model['Scores'], 'printed in': model['Printed In']}
+def score_rows(published: dict[str, dict], library: str) -> dict[str, tuple[str, ...]]:
+    """By config of ``SCORES[library]`` that the papers give a score: its cells, and where it is printed."""
+    columns = SCORES[library].values()
+    return {
+        name: (*(_scores([model['Scores'].get(one) for one in names]) for names in columns), model['Printed In'])
         for name, model in sorted(published.items())
-        if model['Scores']
+        if next(iter(columns))[0] in model['Scores']
     }
-    scores = pd.DataFrame.from_dict(models, orient='index', dtype=object)
-    tables = (scores.reindex(columns=[*names, 'printed in']).dropna(subset=names[0]).fillna('–') for names in SCORES)
-    return '\n\n'.join(markdown(table.itertuples(), ('config', *table)) for table in tables if len(table))
+
+
+def score_tables(published: dict[str, dict]) -> str:
+    """One Markdown table for each library, of all models that the papers give a score, see :func:`published_models`."""
+    tables = {library: score_rows(published, library).items() for library in SCORES}
+    return '\n\n'.join(
+        markdown([(name, *cells) for name, cells in rows], ('config', *SCORES[library], 'printed in'))
+        for library, rows in tables.items()
+        if rows
+    )
 
 
 def load_sizes(docs: Path) -> pd.DataFrame:
@@ -116,10 +128,19 @@ def size_rows(sizes: pd.DataFrame, published: dict[str, dict]) -> dict[str, tupl
 
 
 def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
-    """The tables of ``docs/zoo.md``, by the names of their places."""
-    rows = size_rows(load_sizes(docs), published).items()
-    linked = markdown([(f'[{name}](../configs/{name}.py)', *row) for name, row in rows], HEADER)
-    return dict(zoo_sizes=linked, zoo_scores=score_tables(published))
+    """The tables of ``docs/zoo.md``, by the names of their places: sizes and scores of a library's configs."""
+    sizes, texts = load_sizes(docs), {}
+    for library, (height, width) in SHAPES.items():
+        scores, header = score_rows(published, library), (*HEADER[:3], *HEADER[4:], *SCORES[library], 'printed in')
+        rows = size_rows(sizes[sizes.input == f'{width}×{height}'], published)
+        texts[f'zoo_{library}'] = markdown(
+            [
+                (f'[{name}](../configs/{name}.py)', *row[:2], *row[3:], *scores.get(name, '–' * (len(header) - 5)))
+                for name, row in rows.items()
+            ],
+            header,
+        )
+    return texts
 
 
 def publish(docs: Path, counted: pd.DataFrame, published: dict[str, dict]) -> None:
@@ -132,6 +153,11 @@ def publish(docs: Path, counted: pd.DataFrame, published: dict[str, dict]) -> No
 
 def _number(count: Optional[float], unit: float) -> str:
     return f'{count / unit:.4g}' if count else '–'
+
+
+def _scores(values: Sequence[Optional[float]]) -> str:
+    first, *others = ('–' if value is None else f'{value:.1f}' for value in values)
+    return first if {*others} <= {'–'} else f'{first} ({", ".join(others)})'
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
