@@ -19,7 +19,7 @@ from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
 PLAIN = (str, bytes, int, float, bool, type(None), Tensor, nn.Parameter, torch.device, torch.dtype)
-REMEDY = 'continue from the last checkpoint with a lower learning rate, with clip_grad or without --amp'
+REMEDY = '--resume with clip_grad or without --amp, or start from the last checkpoint by load_from with a lower rate'
 
 
 @register_backend(BACKEND)
