@@ -27,9 +27,8 @@ KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
 SCORES = dict(  # columns of a library's table and what is in them; all models with scores have the first one
     mmdet={
-        'box AP (AP50, AP75)': ('box AP', 'box AP50', 'box AP75'),
-        'box AP small (medium, large)': ('box AP S', 'box AP M', 'box AP L'),
-        'mask AP (AP50, AP75)': ('mask AP', 'mask AP50', 'mask AP75'),
+        'box AP (50, 75, S, M, L)': ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L'),
+        'mask AP (50, 75)': ('mask AP', 'mask AP50', 'mask AP75'),
     },
     mmseg={'mIoU': ('mIoU',)},
     mmpretrain={'top-1': ('Top 1 Accuracy',)},
@@ -131,15 +130,14 @@ def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
     """The tables of ``docs/zoo.md``, by the names of their places: sizes and scores of a library's configs."""
     sizes, texts = load_sizes(docs), {}
     for library, (height, width) in SHAPES.items():
-        scores, header = score_rows(published, library), (*HEADER[:3], *HEADER[4:], *SCORES[library], 'printed in')
+        scores, none = score_rows(published, library), '–' * (len(SCORES[library]) + 1)
         rows = size_rows(sizes[sizes.input == f'{width}×{height}'], published)
-        texts[f'zoo_{library}'] = markdown(
-            [
-                (f'[{name}](../configs/{name}.py)', *row[:2], *row[3:], *scores.get(name, '–' * (len(header) - 5)))
-                for name, row in rows.items()
-            ],
-            header,
-        )
+        table = [
+            (f'[{name}](../configs/{name}.py)', _both(*row[:2]), _both(*row[3:]), *scores.get(name, none))
+            for name, row in rows.items()
+        ]
+        header = ('config', 'parameters, M (paper)', 'GFLOPs (paper)', *SCORES[library], 'printed in')
+        texts[f'zoo_{library}'] = markdown(table, header)
     return texts
 
 
@@ -155,9 +153,13 @@ def _number(count: Optional[float], unit: float) -> str:
     return f'{count / unit:.4g}' if count else '–'
 
 
+def _both(own: str, papers: str) -> str:
+    return own if papers == '–' else f'{own} ({papers})'
+
+
 def _scores(values: Sequence[Optional[float]]) -> str:
     first, *others = ('–' if value is None else f'{value:.1f}' for value in values)
-    return first if {*others} <= {'–'} else f'{first} ({", ".join(others)})'
+    return _both(first, ', '.join(others).rstrip('–, ') or '–')
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
