@@ -25,11 +25,12 @@ from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
-SCORES = dict(  # columns of a library's table and what is in them; all models with scores have the first one
+SCORES = dict(  # columns of a table, of a library but for one, and what is in them; models in it have the first one
     mmdet={
-        'box AP (50, 75, S, M, L)': ('box AP', 'box AP50', 'box AP75', 'box AP S', 'box AP M', 'box AP L'),
+        'box AP (50, 75)': ('box AP', 'box AP50', 'box AP75'),
         'mask AP (50, 75)': ('mask AP', 'mask AP50', 'mask AP75'),
     },
+    by_area={'small': ('box AP S',), 'medium': ('box AP M',), 'large': ('box AP L',)},
     mmseg={'mIoU': ('mIoU',)},
     mmpretrain={'top-1': ('Top 1 Accuracy',)},
 )
@@ -91,9 +92,9 @@ class _Tensors(nn.Module):
         return self.model(image, mode='tensor', **self.options), masks
 
 
-def score_rows(published: dict[str, dict], library: str) -> dict[str, tuple[str, ...]]:
-    """By config of ``SCORES[library]`` that the papers give a score: its cells, and where it is printed."""
-    columns = SCORES[library].values()
+def score_rows(published: dict[str, dict], table: str) -> dict[str, tuple[str, ...]]:
+    """By config of ``SCORES[table]`` that the papers give a score: its cells, and where it is printed."""
+    columns = SCORES[table].values()
     return {
         name: (*(_scores([model['Scores'].get(one) for one in names]) for names in columns), model['Printed In'])
         for name, model in sorted(published.items())
@@ -102,11 +103,11 @@ def score_rows(published: dict[str, dict], library: str) -> dict[str, tuple[str,
 
 
 def score_tables(published: dict[str, dict]) -> str:
-    """One Markdown table for each library, of all models that the papers give a score, see :func:`published_models`."""
-    tables = {library: score_rows(published, library).items() for library in SCORES}
+    """The Markdown tables of :data:`SCORES`, of all models that the papers give a score (:func:`published_models`)."""
+    tables = {table: score_rows(published, table).items() for table in SCORES}
     return '\n\n'.join(
-        markdown([(name, *cells) for name, cells in rows], ('config', *SCORES[library], 'printed in'))
-        for library, rows in tables.items()
+        markdown([(name, *cells) for name, cells in rows], ('config', *SCORES[table], 'printed in'))
+        for table, rows in tables.items()
         if rows
     )
 
@@ -128,7 +129,8 @@ def size_rows(sizes: pd.DataFrame, published: dict[str, dict]) -> dict[str, tupl
 
 def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
     """The tables of ``docs/zoo.md``, by the names of their places: sizes and scores of a library's configs."""
-    sizes, texts = load_sizes(docs), {}
+    by_area = [(name, *cells) for name, cells in score_rows(published, 'by_area').items()]
+    sizes, texts = load_sizes(docs), dict(zoo_by_area=markdown(by_area, ('config', *SCORES['by_area'], 'printed in')))
     for library, (height, width) in SHAPES.items():
         scores, none = score_rows(published, library), '–' * (len(SCORES[library]) + 1)
         rows = size_rows(sizes[sizes.input == f'{width}×{height}'], published)
