@@ -69,8 +69,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """What a program must know to use a file: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     test = settings.get('test_cfg') or {}  # by which alone mmseg pads
-    windows = cfg.model.get('test_cfg') or {}
-    head = getattr(model, 'decode_head', None)
+    windows, head = cfg.model.get('test_cfg') or {}, getattr(model, 'decode_head', None)
     steps = [(step, type_name(step)) for step in cfg.test_dataloader.dataset.pipeline]
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
     return dict(

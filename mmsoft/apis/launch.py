@@ -160,6 +160,9 @@ def build(cfg: Config, *loops: str) -> Runner:
         if cfg.get('resume'):
             check_resumable(cfg.load_from)
         check_model(model, cfg.load_from, whole=cfg.get('resume') or loops == ('test',))
+    start = getattr(model, 'init_cfg', None) if 'train' in loops and not cfg.get('load_from') else None
+    if isinstance(start, dict) and not start.get('prefix') and Path(str(start.get('checkpoint'))).is_file():
+        check_model(model, start['checkpoint'], whole=False)  # where mmengine only warns, too
     return runner
 
 

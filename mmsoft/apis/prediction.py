@@ -45,8 +45,7 @@ def predict(
     which were named and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
     """
     out, cfg = Path(out_dir), load_config(config, cfg_options)
-    names = find_inputs(cfg, source, out_dir)
-    task = build_task(cfg, checkpoint, device, score_thr)
+    names, task = find_inputs(cfg, source, out_dir), build_task(cfg, checkpoint, device, score_thr)
     files, broken = result_names(names, task.suffix), []
     for path, image, prepared in prepare(task, names, broken):
         sample, drawing = task.forward(prepared), out / 'vis' / names[path]

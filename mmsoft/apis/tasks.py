@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmsoft.checkpoint.load import check_model, use_safe_loading
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import dicts, explained, type_name
+from mmsoft.utils.config import datasets, dicts, explained, type_name
 
 
 class Task:
@@ -110,8 +110,7 @@ def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Te
 
     Of equal scores the first class's wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
     """
-    best = scores.new_full(size, -torch.inf)
-    labels = torch.zeros(size, dtype=torch.long, device=scores.device)
+    best, labels = scores.new_full(size, -torch.inf), torch.zeros(size, dtype=torch.long, device=scores.device)
     for index in range(scores.size(0)):
         score = F.interpolate(scores[None, index : index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
         labels.masked_fill_(score > best, index)
@@ -135,6 +134,11 @@ class Classification(Task):
 
 
 TASKS = dict(mmdet=Detection, mmseg=Segmentation, mmpretrain=Classification)
+OTHERS = dict(  # what the tools do not draw, by the class of a model or head
+    DepthEstimator='depth: use mmseg.apis.MMSegInferencer',
+    ImageToImageRetriever='matches: use mmpretrain.apis.ImageRetrievalInferencer',
+    MultiTaskHead='several tasks: use mmpretrain.apis.ImageClassificationInferencer with return_datasamples=True',
+)
 
 
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.0) -> Task:
@@ -153,8 +157,12 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         for step in dicts(cfg.get('test_dataloader')):  # inferencers look for the names of these, and not for classes
             if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations', 'LoadDepthAnnotation'):
                 step['type'] = name
+        for dataset in [*datasets(cfg, 'test_dataloader')][:1]:
+            cfg.test_dataloader.dataset = dataset  # inferencers need its pipeline, not what repeats or combines it
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
-        if type(task.inferencer.model).__name__ == 'DepthEstimator':
-            raise UsageError(f'The tools do not draw and export depth: use {task.library}, which returns it.')
-        check_model(task.inferencer.model, checkpoint)
+        model = task.inferencer.model
+        for part in (model, getattr(model, 'head', None)):
+            if what := OTHERS.get(type(part).__name__):
+                raise UsageError(f'The tools do not draw and export {what}.')
+        check_model(model, checkpoint)
     return task

@@ -41,8 +41,7 @@ def visualize(
     0; by default all stages, or four blocks evenly spread. Else as :func:`~mmsoft.apis.predict`.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
-    names = find_inputs(cfg, source, out_dir)
-    task = build_task(cfg, checkpoint, device)
+    names, task = find_inputs(cfg, source, out_dir), build_task(cfg, checkpoint, device)
     model, backbone = task.inferencer.model, getattr(task.inferencer.model, 'backbone', None)
     if not isinstance(backbone, BaseBackbone):
         raise UsageError(f'{config} has no backbone of mmsoft, but {type(backbone).__name__}.')

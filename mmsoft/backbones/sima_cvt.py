@@ -76,8 +76,7 @@ class SimACvT(BaseBackbone):
         if {*map(len, sizes.values()), len(attentions)} != {3}:
             raise OptionError(f'arch needs a number for each of three stages in {", ".join(sizes)}; attention, too')
         super().__init__(arch, out_indices, **kwargs)
-        project = partial(ConvQKV, norm_cfg=norm_cfg)
-        channels = [self.in_channels, *self.embed_dims]
+        project, channels = partial(ConvQKV, norm_cfg=norm_cfg), [self.in_channels, *self.embed_dims]
         self.stages = ModuleList()
         for i, depth in enumerate(self.arch['depths'][: self.out_indices[-1] + 1]):
             dims, last = channels[i + 1], i == 2
@@ -93,8 +92,7 @@ class SimACvT(BaseBackbone):
 
     def forward(self, x: Tensor) -> tuple:
         """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
-        x = pad_to_multiple(x, 4)
-        maps = []
+        x, maps = pad_to_multiple(x, 4), []
         for i, stage in enumerate(self.stages):
             tokens, hw = stage(x)
             x = to_map(tokens[:, tokens.size(1) - hw[0] * hw[1] :], hw)

@@ -80,8 +80,7 @@ class SimADeiT(BaseBackbone):
         x = self.patch_embed(pad_to_multiple(x, self.patch_size))
         hw = (x.size(2), x.size(3))
         x = with_token(self.cls_token, to_tokens(x))
-        x = x + resize_pos_embed(self.pos_embed, self.grid, hw, mode='bicubic')
-        maps = []
+        x, maps = x + resize_pos_embed(self.pos_embed, self.grid, hw, mode='bicubic'), []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, with_cp=self.with_cp)
             if i in self.out_indices:

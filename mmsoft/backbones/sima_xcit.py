@@ -122,8 +122,7 @@ class SimAXCiT(BaseBackbone):
             mask = xcit.extent_mask(extent, hw)
             takes_mask = (getattr(module, 'takes_mask', True) for module in self.modules())
             sizes = None if all(takes_mask) else extent.tolist()  # the only time that the CPU waits for the device
-        x = to_tokens(x).contiguous() + self.pos_encoding(x, extent)
-        maps = []
+        x, maps = to_tokens(x).contiguous() + self.pos_encoding(x, extent), []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, mask, sizes, with_cp=self.with_cp)
             if i in self.out_indices:

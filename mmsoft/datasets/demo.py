@@ -81,8 +81,7 @@ def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
 
 def _shorten(cfg: Config, length: Optional[int]) -> None:
     """Shortens the training: learning rates, averages of weights, intervals of validation, saving and logging."""
-    per_epoch = math.ceil(SCENES / cfg.train_dataloader.batch_size)
-    by_epoch = 'max_iters' not in cfg.train_cfg
+    per_epoch, by_epoch = math.ceil(SCENES / cfg.train_dataloader.batch_size), 'max_iters' not in cfg.train_cfg
     length = length or (EPOCHS if by_epoch else EPOCHS * per_epoch)
     iters, interval = (length * per_epoch, 1) if by_epoch else (length, max(1, length // 2))
     cfg.train_cfg.update({'max_epochs' if by_epoch else 'max_iters': length, 'val_interval': interval})

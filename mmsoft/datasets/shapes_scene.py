@@ -60,8 +60,7 @@ OUTLINES: dict[str, np.ndarray] = dict(
 
 def _waves(rng: np.random.Generator, grid: np.ndarray, angle: float) -> np.ndarray:
     """A wave across the grid (2, H, W) in the given direction, between -1 and 1."""
-    frequency = 2 * math.pi / rng.uniform(7, 20)
-    phase = rng.uniform(0, 2 * math.pi)
+    frequency, phase = 2 * math.pi / rng.uniform(7, 20), rng.uniform(0, 2 * math.pi)
     return np.sin(frequency * math.cos(angle) * grid[0] + frequency * math.sin(angle) * grid[1] + phase)
 
 
@@ -130,8 +129,7 @@ class Canvas:
     def paint_sky(self, kind: str) -> None:
         """Paints a strip of sky, a key of ``SKIES``, along the upper border, and keeps most of it visible."""
         height, width = self._owner.shape
-        rows = round(SKY_HEIGHT * height)
-        sky, outline, colour = SKIES[kind]
+        rows, (sky, outline, colour) = round(SKY_HEIGHT * height), SKIES[kind]
         self._image[:rows] = np.float32(sky) + self._rng.normal(0, 8, 3)
         points = (outline - (outline.max(0) + outline.min(0)) / 2) * 0.8 * rows / np.ptp(outline, 0).max()
         centre = self._rng.uniform(0.6 * rows, width - 0.6 * rows), rows / 2
@@ -253,8 +251,7 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
 
 def draw_sky_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
     """A scene under a sky, with labels by it, of one to seven objects that are larger than the smallest of others."""
-    night = int(rng.integers(len(SKIES)))
-    canvas = Canvas(rng, width, height)
+    night, canvas = int(rng.integers(len(SKIES))), Canvas(rng, width, height)
     canvas.paint_sky(list(SKIES)[night])
     smallest, largest = 1.5 * MIN_SIZE, min(width, height) / 2
     for _ in range(rng.integers(1, 8)):

@@ -53,7 +53,7 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
         is_told = isinstance(error, UsageError) or isinstance(error.__context__, KeyboardInterrupt)
         if is_told or getattr(error, 'errno', None) in (*DISK, EPIPE):
             raise  # also a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
-        reason = f'{type(error).__name__}: {error}'
+        reason = f'{type(error).__name__}: {error}'[:1000]  # mmengine's may have the whole config
         if isinstance(error, FileNotFoundError) and error.filename:
             place = 'put it there, or a link to it, or change data_root and ann_file of data sets and evaluators'
             raise UsageError(f'{error.filename} is missing: {place}; or try tools/train.py --demo-data.') from error

@@ -582,6 +582,34 @@ def test_a_runner_is_built_of_what_fits(tmp_path):
     assert 'x.pth does not fit' in sentence(launch.build, Config(cfg), 'test')
 
 
+def test_a_model_begins_with_weights_of_its_own(tmp_path, monkeypatch):
+    """Also by ``init_cfg`` of the whole model, which mmengine reads later and only warns about."""
+    path, start = str(tmp_path / 'x.pth'), dict(type='Pretrained', checkpoint=str(tmp_path / 'x.pth'))
+    torch.save(dict(weight=torch.ones(3)), path)
+
+    def build(init_cfg, *loops, **changes):
+        monkeypatch.setattr(toy.ToyModel, 'init_cfg', property(lambda _: init_cfg, lambda *_: None), raising=False)
+        return launch.build(Config(toy.config(tmp_path / 'run', default_scope='mmengine', **changes)), *loops)
+
+    assert 'x.pth does not fit' in sentence(lambda: build(start, 'train'))
+    for other in (
+        None,
+        dict(type='Kaiming'),
+        dict(start, prefix='a.'),
+        dict(start, checkpoint='torchvision://resnet50'),
+    ):
+        build(other, 'train')
+    loader = toy.config(tmp_path)['train_dataloader']
+    test = dict(train_dataloader=None, train_cfg=None, optim_wrapper=None, test_dataloader=loader)
+    build(start, 'test', **test, test_cfg={}, test_evaluator=[])  # which never reads it
+    fits = dict(state_dict={'linear.weight': torch.ones(1, 1)})
+    torch.save(fits, path)
+    build(start, 'train')
+    torch.save(dict(weight=torch.ones(3)), path)
+    torch.save(fits, tmp_path / 'last.pth')
+    build(start, 'train', load_from=str(tmp_path / 'last.pth'))  # which is loaded last
+
+
 @DATASETS.register_module()
 class OtherToyData(toy.ToyData):
     metainfo = dict(classes=('letter', 'number'))
@@ -978,3 +1006,6 @@ def test_errors_of_a_config_are_sentences(tmp_path):
         launch.build(toy.config(tmp_path, model=dict(type='Nonsense')), 'train')
     assert str(info.value).startswith('x.py cannot be run (KeyError: ') and '--traceback' in str(info.value)
     assert isinstance(info.value.__cause__, KeyError)
+    with pytest.raises(UsageError) as info, explained('x.py'):
+        raise SyntaxError('check the syntax of ' + 9999 * 'x')  # mmengine's, with the whole config behind it
+    assert 'SyntaxError: check the syntax of xxx' in str(info.value) and len(str(info.value)) < 1100

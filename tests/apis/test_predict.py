@@ -355,6 +355,51 @@ def test_depth_is_no_label(tiny_model, pictures, tmp_path):
         predict(str(depth), weights, str(pictures), str(tmp_path / 'out'), 'cpu')
 
 
+def test_a_match_is_no_class(tiny_model, pictures, tmp_path):
+    config, weights = tiny_model('soft_tiny_in1k')
+    cfg = load_config(config)
+    encoder = dict(cfg.model.backbone.to_dict(), init_cfg=None)
+    model = dict(_delete_=True, type='ImageToImageRetriever', image_encoder=[encoder], prototype='vectors.pth')
+    retriever = tmp_path / 'retriever.py'
+    retriever.write_text(f"_base_ = '{config}'\nmodel = {model!r}")
+    says = 'do not draw and export matches: use mmpretrain.apis.ImageRetrievalInferencer'
+    with pytest.raises(UsageError, match=says):
+        predict(str(retriever), weights, str(pictures), str(tmp_path / 'out'), 'cpu')
+    with pytest.raises(UsageError, match=says):
+        export(str(retriever), weights, str(tmp_path / 'out.onnx'))
+
+
+def test_several_tasks_of_a_classifier_are_not_drawn(tiny_model, pictures, tmp_path):
+    config, weights = tiny_model('soft_tiny_in1k')
+    tasks, (one, changed) = tmp_path / 'tasks.py', (load_config(config).model.head.to_dict(), torch.load(weights))
+    head = dict(_delete_=True, type='MultiTaskHead', in_channels=one['in_channels'], task_heads=dict(a=one))
+    pack = "[*_base_.test_dataloader.dataset.pipeline[:-1], dict(type='PackMultiTaskInputs', multi_task_fields=())]"
+    loader = f'test_dataloader = dict(dataset=dict(pipeline={pack}))'
+    tasks.write_text(f"_base_ = '{config}'\nmodel = dict(head={head!r})\n{loader}")
+    for part in ('weight', 'bias'):
+        changed['state_dict'][f'head.task_heads.a.fc.{part}'] = changed['state_dict'].pop(f'head.fc.{part}')
+    torch.save(changed, tmp_path / 'tasks.pth')
+    model, out = (str(tasks), str(tmp_path / 'tasks.pth'), str(pictures)), tmp_path / 'out'
+    with pytest.raises(UsageError, match='export several tasks: use mmpretrain.apis.ImageClassificationInferencer'):
+        predict(*model, str(out), 'cpu', save_pred=True)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_pipeline_of_combined_data(name, tiny_model, pictures, tmp_path):
+    """Inferencers look for it in the outermost data set."""
+    config, weights = tiny_model(name)
+    dataset = load_config(config).test_dataloader.dataset.to_dict()
+    combined = dict(type='ConcatDataset', datasets=[dict(type='RepeatDataset', times=2, dataset=dataset)])
+    wrapped, image = tmp_path / 'wrapped.py', str(pictures / 'a.jpg')
+    text = f'dataset = {combined!r}\ntest_dataloader = dict(dataset=dict(_delete_=True, **dataset))'
+    wrapped.write_text(f"_base_ = '{config}'\n{text}")
+    for path, out in ((str(wrapped), tmp_path / 'a'), (config, tmp_path / 'b')):
+        assert predict(path, weights, image, str(out), 'cpu', save_pred=True) == []
+    (one,), (other,) = (list((tmp_path / place / 'preds').iterdir()) for place in 'ab')
+    assert one.read_bytes() == other.read_bytes()
+
+
 def test_images_that_are_loaded_otherwise(tiny_model, pictures, tmp_path):
     config, weights = tiny_model('upernet_soft_small_160k')
     options = {'test_dataloader.dataset.pipeline.0.color_type': 'grayscale'}

@@ -458,6 +458,23 @@ def test_checkpoints_of_low_rank_adapters_are_loaded(tmp_path):
     assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in trained.state_dict().items())
 
 
+@pytest.mark.parametrize('norm_eval', [True, False])
+def test_low_rank_adapters_need_kept_statistics(norm_eval):
+    """LoRAModel saves no statistics of BatchNorm, so with ``norm_eval=False`` a loaded network differs (docs/faq.md)."""
+    models = pytest.importorskip('mmpretrain.models.peft.lora').MODELS
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    soft = dict(NETWORKS[1], norm_eval=norm_eval)
+    one = models.build(dict(type='LoRAModel', module=soft, rank=1, targets=[dict(type='.*(query|value|qkv)')]))
+    again, images = copy.deepcopy(one), torch.rand(2, 3, 64, 64)
+    for _ in range(3):
+        one.train()(images)
+    again.load_state_dict(one.state_dict())
+    assert len(one.state_dict()) == 2 * (2 * 3 + 1)  # of query and value in three stages, and qkv in the last
+    same = [torch.equal(*pair) for pair in zip(one.eval()(images), again.eval()(images))]
+    assert same == [norm_eval] * 4
+
+
 def test_a_checkpoint_is_of_the_model(tmp_path):
     model, path = SOFT(SMALL, out_indices=(0, 1)), str(tmp_path / 'x.pth')
     weights = model.state_dict()
