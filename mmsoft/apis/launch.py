@@ -17,7 +17,7 @@ from mmsoft.datasets.demo import on_shapes, retarget
 from mmsoft.datasets.shapes import ensure_shapes
 from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils import UsageError
-from mmsoft.utils.config import LOADERS, Options, datasets, explained, load_config, type_name, without_pretrained
+from mmsoft.utils.config import LOADERS, Options, datasets, dicts, explained, load_config, type_name, without_pretrained
 from mmsoft.utils.files import check_new
 
 from .checks import check_classes, check_evaluators, check_mixing, check_objects, check_order, check_resumable
@@ -160,9 +160,9 @@ def build(cfg: Config, *loops: str) -> Runner:
         if cfg.get('resume'):
             check_resumable(cfg.load_from)
         check_model(model, cfg.load_from, whole=cfg.get('resume') or loops == ('test',))
-    start = getattr(model, 'init_cfg', None) if 'train' in loops and not cfg.get('load_from') else None
-    if isinstance(start, dict) and not start.get('prefix') and Path(str(start.get('checkpoint'))).is_file():
-        check_model(model, start['checkpoint'], whole=False)  # where mmengine only warns, too
+    starts = dicts(getattr(model, 'init_cfg', None) if 'train' in loops and not cfg.get('load_from') else None)
+    for path in filter(Path.is_file, [Path(str(one.get('checkpoint'))) for one in starts if not one.get('prefix')]):
+        check_model(model, str(path), whole=False)  # where mmengine only warns, too
     return runner
 
 

@@ -592,6 +592,7 @@ def test_a_model_begins_with_weights_of_its_own(tmp_path, monkeypatch):
         return launch.build(Config(toy.config(tmp_path / 'run', default_scope='mmengine', **changes)), *loops)
 
     assert 'x.pth does not fit' in sentence(lambda: build(start, 'train'))
+    assert 'x.pth does not fit' in sentence(lambda: build([dict(type='Kaiming', layer='Conv2d'), start], 'train'))
     for other in (
         None,
         dict(type='Kaiming'),
