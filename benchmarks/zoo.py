@@ -25,12 +25,12 @@ from .flops import INVERSE, count_flops
 
 KERNEL = 'PythonOp._GaussianProduct'
 SHAPES = dict(mmdet=(800, 1280), mmseg=(512, 512), mmpretrain=(224, 224))  # rows and columns that the papers count at
-SCORES = dict(  # columns of a table, of a library but for one, and what is in them; models in it have the first one
+SCORES = dict(  # by table: its columns, and the scores in each; its rows are the models that have the first score
     mmdet={
         'box AP (50, 75)': ('box AP', 'box AP50', 'box AP75'),
         'mask AP (50, 75)': ('mask AP', 'mask AP50', 'mask AP75'),
     },
-    by_area={'small': ('box AP S',), 'medium': ('box AP M',), 'large': ('box AP L',)},
+    by_area={'box AP, small': ('box AP S',), 'medium': ('box AP M',), 'large': ('box AP L',)},
     mmseg={'mIoU': ('mIoU',)},
     mmpretrain={'top-1': ('Top 1 Accuracy',)},
 )
