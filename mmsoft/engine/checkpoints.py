@@ -19,7 +19,7 @@ from mmsoft.utils.files import atomic_write
 
 BACKEND = 'mmsoft.whole_files'
 PLAIN = (str, bytes, int, float, bool, type(None), Tensor, nn.Parameter, torch.device, torch.dtype)
-REMEDY = '--resume with clip_grad or without --amp, or start from the last checkpoint by load_from with a lower rate'
+REMEDY = 'use --resume with clip_grad or without --amp, or load_from the last checkpoint at a lower learning rate'
 
 
 @register_backend(BACKEND)
