@@ -90,7 +90,7 @@ def use_safe_loading(on: bool = True) -> None:
 def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     """:func:`read_checkpoint` without ``meta['config']``, which mmengine would run when it resumes.
 
-    The evaluated weights of published, ``.safetensors`` and other files of our networks become their ``state_dict``.
+    Weights, also of ``.safetensors``, become ``state_dict``, where mmengine looks; of our networks the evaluated ones.
     """
     checkpoint = read_checkpoint(filename, map_location or 'cpu')  # torch would take the device in the file
     chosen = next((one for one in map(checkpoint.get, ENTRIES) if isinstance(one, dict) and one), checkpoint)
@@ -99,10 +99,10 @@ def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     is_training = chosen is checkpoint.get('state_dict') and not names >= set(SOFT.signature)  # which resumes
     if (not is_training and any(names >= one for one in known)) or str(filename).lower().endswith('.safetensors'):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
-    weights = checkpoint.get('state_dict', checkpoint)
+    weights = checkpoint.get('state_dict', chosen)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
         raise CheckpointError(f'{filename} holds no weights by their names; save the state dict of a model.')
-    if any(re.search(WRAPPERS, name) for name in weights):  # of a compiled model, or one of several processes
+    if weights is not checkpoint.get('state_dict', checkpoint) or any(re.search(WRAPPERS, name) for name in weights):
         checkpoint['state_dict'], _ = select_state_dict(weights, filename)
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)

@@ -316,6 +316,9 @@ def test_other_files_are_read_as_they_are(tmp_path):
     content = dict(state_dict={'x.weight': torch.ones(1)}, state_dict_ema={'x.weight': torch.zeros(1)}, epoch=3)
     other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
     assert set(other) == set(content)
+    content = dict(model={'module.x.weight': torch.ones(1)}, epoch=3)  # where mmengine would find no weights
+    other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
+    assert other == {**content, 'state_dict': {'x.weight': torch.ones(1)}}
     published = write_timm_file(tmp_path / 'y.pth', weights_of(SOFT(FOUR_STAGES)))
     assert set(CheckpointLoader.load_checkpoint(published)) == {'state_dict'}
     safe = tmp_path / 'x.SAFETENSORS'
