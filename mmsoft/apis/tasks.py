@@ -161,8 +161,7 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
             cfg.test_dataloader.dataset = dataset  # inferencers need its pipeline, not what repeats or combines it
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
         model = task.inferencer.model
-        for part in (model, getattr(model, 'head', None)):
-            if what := OTHERS.get(type(part).__name__):
-                raise UsageError(f'The tools do not draw and export {what}.')
+        for what in filter(None, (OTHERS.get(type(one).__name__) for one in (model, getattr(model, 'head', None)))):
+            raise UsageError(f'The tools do not draw and export {what}.')
         check_model(model, checkpoint)
     return task

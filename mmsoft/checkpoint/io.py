@@ -176,7 +176,8 @@ def _explain(error: Exception) -> tuple[str, bool]:  # what is wrong, and whethe
     if isinstance(error, CheckpointError):
         return str(error), False
     if isinstance(error, (MemoryError, OSError)) or "can't allocate memory" in str(error):
-        return f'cannot be read ({getattr(error, "strerror", "it needs more memory than there is")}).', False
+        reason = getattr(error, 'strerror', 'it needs more memory than there is') or error  # of safetensors
+        return f'cannot be read ({reason}).', False
     if refused and isinstance(error, pickle.UnpicklingError):
         what = f'a Python object ({refused[1]}) that could run code when it is loaded'
         return f'holds {what}, so it is not read; save the state dict of the model alone.', False
