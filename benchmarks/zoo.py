@@ -104,12 +104,7 @@ def score_rows(published: dict[str, dict], table: str) -> dict[str, tuple[str, .
 
 def score_tables(published: dict[str, dict]) -> str:
     """The Markdown tables of :data:`SCORES`, of all models that the papers give a score (:func:`published_models`)."""
-    tables = {table: score_rows(published, table).items() for table in SCORES}
-    return '\n\n'.join(
-        markdown([(name, *cells) for name, cells in rows], ('config', *SCORES[table], 'printed in'))
-        for table, rows in tables.items()
-        if rows
-    )
+    return '\n\n'.join(_score_table(published, table) for table in SCORES if score_rows(published, table))
 
 
 def load_sizes(docs: Path) -> pd.DataFrame:
@@ -129,8 +124,7 @@ def size_rows(sizes: pd.DataFrame, published: dict[str, dict]) -> dict[str, tupl
 
 def page_texts(docs: Path, published: dict[str, dict]) -> dict[str, str]:
     """The tables of ``docs/zoo.md``, by the names of their places: sizes and scores of a library's configs."""
-    by_area = [(name, *cells) for name, cells in score_rows(published, 'by_area').items()]
-    sizes, texts = load_sizes(docs), dict(zoo_by_area=markdown(by_area, ('config', *SCORES['by_area'], 'printed in')))
+    sizes, texts = load_sizes(docs), dict(zoo_by_area=_score_table(published, 'by_area'))
     for library, (height, width) in SHAPES.items():
         scores, none = score_rows(published, library), '–' * (len(SCORES[library]) + 1)
         rows = size_rows(sizes[sizes.input == f'{width}×{height}'], published)
@@ -153,6 +147,11 @@ def publish(docs: Path, counted: pd.DataFrame, published: dict[str, dict]) -> No
 
 def _number(count: Optional[float], unit: float) -> str:
     return f'{count / unit:.4g}' if count else '–'
+
+
+def _score_table(published: dict[str, dict], table: str) -> str:
+    rows = [(name, *cells) for name, cells in score_rows(published, table).items()]
+    return markdown(rows, ('config', *SCORES[table], 'printed in'))
 
 
 def _both(own: str, papers: str) -> str:

@@ -157,11 +157,11 @@ def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score
         for step in dicts(cfg.get('test_dataloader')):  # inferencers look for the names of these, and not for classes
             if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations', 'LoadDepthAnnotation'):
                 step['type'] = name
-        for dataset in [*datasets(cfg, 'test_dataloader')][:1]:
-            cfg.test_dataloader.dataset = dataset  # inferencers need its pipeline, not what repeats or combines it
+        if cfg.get('test_dataloader'):  # inferencers need the pipeline of a data set, not what repeats or combines it
+            cfg.test_dataloader.dataset = next(datasets(cfg, 'test_dataloader'))
         task = TASKS[cfg.default_scope](cfg, checkpoint, device, score_thr)
-        model = task.inferencer.model
-        for what in filter(None, (OTHERS.get(type(one).__name__) for one in (model, getattr(model, 'head', None)))):
-            raise UsageError(f'The tools do not draw and export {what}.')
-        check_model(model, checkpoint)
+        for part in (task.inferencer.model, getattr(task.inferencer.model, 'head', None)):
+            if what := OTHERS.get(type(part).__name__):
+                raise UsageError(f'The tools do not draw and export {what}.')
+        check_model(task.inferencer.model, checkpoint)
     return task
