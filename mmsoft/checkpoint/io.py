@@ -67,14 +67,19 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
     return checkpoint
 
 
-def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
-    """Chooses the evaluated weights of a checkpoint: the first of :data:`ENTRIES`, or the dict itself.
-
-    ``filename`` is for messages. Returns the tensors under names without what wrappers add, with torch's ``_metadata``,
-    and their entry, ``''`` for the dict itself. CheckpointError if there is no tensor, or one with NaN or infinity.
-    """
+def find_weights(checkpoint: dict) -> tuple[dict, str]:
+    """The evaluated weights of a checkpoint, the first of :data:`ENTRIES` or the dict itself, and their entry or ''."""
     entry = next((key for key in ENTRIES if isinstance(checkpoint.get(key), dict) and checkpoint[key]), '')
-    source, bare = checkpoint[entry] if entry else checkpoint, partial(re.sub, WRAPPERS, '')
+    return checkpoint[entry] if entry else checkpoint, entry
+
+
+def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
+    """The tensors that :func:`find_weights` chooses, under names without what wrappers add, and their entry.
+
+    ``filename`` is for messages; ``_metadata`` stays. CheckpointError if there is no tensor, or NaN or infinity in one.
+    """
+    source, entry = find_weights(checkpoint)
+    bare = partial(re.sub, WRAPPERS, '')
     state_dict = OrderedDict((bare(k), one) for k, one in source.items() if isinstance(k, str) and torch.is_tensor(one))
     state_dict._metadata = {bare(name): one for name, one in getattr(source, '_metadata', {}).items()}  # Attention.kind
     if not state_dict:

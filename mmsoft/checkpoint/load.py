@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from mmsoft.layers.maps import resize_pos_embed
 from mmsoft.utils.files import atomic_write
 
-from .io import ENTRIES, WRAPPERS, CheckpointError, StateDict, read_checkpoint, select_state_dict
-from .names import BACKBONE, FAMILIES, SOFT, Family, to_mmsoft, without_prefix
+from .io import WRAPPERS, CheckpointError, StateDict, find_weights, read_checkpoint, select_state_dict
+from .names import BACKBONE, FAMILIES, SOFT, Family, find_family, to_mmsoft, without_prefix
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
@@ -90,19 +90,18 @@ def use_safe_loading(on: bool = True) -> None:
 def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     """:func:`read_checkpoint` without ``meta['config']``, which mmengine would run when it resumes.
 
-    Weights, also of ``.safetensors``, become ``state_dict``, where mmengine looks; of our networks the evaluated ones.
+    Weights of another entry or ``.safetensors`` become ``state_dict``, where mmengine looks; ours the evaluated ones.
     """
     checkpoint = read_checkpoint(filename, map_location or 'cpu')  # torch would take the device in the file
-    chosen = next((one for one in map(checkpoint.get, ENTRIES) if isinstance(one, dict) and one), checkpoint)
-    names = {re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen}
-    known = [set(map(f, one.signature)) for one in FAMILIES.values() for f in (str, one.rename)]
-    is_training = chosen is checkpoint.get('state_dict') and not names >= set(SOFT.signature)  # which resumes
-    if (not is_training and any(names >= one for one in known)) or str(filename).lower().endswith('.safetensors'):
+    chosen, entry = find_weights(checkpoint)
+    family, is_published = find_family(re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen)
+    is_training = entry == 'state_dict' and not (family is SOFT and is_published)  # which resumes
+    if (family and not is_training) or re.search(r'\.safetensors(\?|$)', str(filename).lower()):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', chosen)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
         raise CheckpointError(f'{filename} holds no weights by their names; save the state dict of a model.')
-    if weights is not checkpoint.get('state_dict', checkpoint) or any(re.search(WRAPPERS, name) for name in weights):
+    if (entry and 'state_dict' not in checkpoint) or any(re.search(WRAPPERS, name) for name in weights):
         checkpoint['state_dict'], _ = select_state_dict(weights, filename)
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)

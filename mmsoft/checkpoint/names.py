@@ -6,7 +6,7 @@ example, ``block1.0.att.mha.W_q.weight`` of SOFT's authors is ``backbone.stages.
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
@@ -112,25 +112,34 @@ SIMA_CVT = Family(
 FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCIT, SIMA_DEIT, SIMA_CVT)}
 
 
+def find_family(names: Iterable[str]) -> tuple[Optional[Family], bool]:
+    """The family of a backbone with these parameters, None if it is not ours, and whether the names are published."""
+    names = set(names)
+    for family in FAMILIES.values():
+        if names >= set(family.signature):
+            return family, True
+        if names >= set(map(family.rename, family.signature)):
+            return family, False
+    return None, False
+
+
 def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
     """Names of a published state dict or of one of ours, whole model or backbone alone, to those of a model of ours.
 
     ``backbone.`` may stand in front of names of either kind. Returns the family, None for a network that is not ours,
     and the tensors: the backbone's under ``backbone.*``, a classifier's ``head`` under ``head.fc``, others as they are.
     """
-    bare, whole = without_prefix(state_dict), {}
+    family, is_published = find_family(without_prefix(state_dict))
+    if family is None:
+        return None, dict(state_dict)
+    whole = {}
     prefix = BACKBONE if any(name.startswith(BACKBONE) for name in state_dict) else ''
     for name, tensor in state_dict.items():
         if name.startswith(prefix):
             name = name[len(prefix) :]
             name = name if name.startswith('head') else BACKBONE + name
         whole[name] = tensor
-    for family in FAMILIES.values():
-        if bare.keys() >= set(family.signature):
-            return family, family.translate(whole)
-        if bare.keys() >= set(map(family.rename, family.signature)):
-            return family, whole
-    return None, dict(state_dict)
+    return family, family.translate(whole) if is_published else whole
 
 
 def without_prefix(state_dict: StateDict) -> StateDict:

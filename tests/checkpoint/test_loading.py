@@ -312,7 +312,7 @@ def test_classifiers_refuse_wrong_networks(tmp_path, weights, message):
 
 
 @pytest.mark.usefixtures('safe_loading')
-def test_other_files_are_read_as_they_are(tmp_path):
+def test_other_files_are_read_as_they_are(tmp_path, monkeypatch):
     content = dict(state_dict={'x.weight': torch.ones(1)}, state_dict_ema={'x.weight': torch.zeros(1)}, epoch=3)
     other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
     assert set(other) == set(content)
@@ -324,6 +324,9 @@ def test_other_files_are_read_as_they_are(tmp_path):
     safe = tmp_path / 'x.SAFETENSORS'
     safetensors.torch.save_file({'x.weight': torch.ones(1)}, safe)
     assert set(CheckpointLoader.load_checkpoint(str(safe))) == {'state_dict'}
+    monkeypatch.setattr('mmsoft.checkpoint.io._download', lambda url: safe)
+    address = 'https://host.invalid/x.safetensors?download=true'
+    assert set(CheckpointLoader.load_checkpoint(address)) == {'state_dict'}
     with pytest.raises(CheckpointError, match='z.pth is not a file'):
         CheckpointLoader.load_checkpoint(str(tmp_path / 'z.pth'))
     cut = tmp_path / 'cut.pth'
