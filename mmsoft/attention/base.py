@@ -25,7 +25,7 @@ class Site(NamedTuple):
 
 
 class Attention(BaseModule):
-    """Base class of attentions: tokens to tokens of the same shape. A subclass defines :meth:`attend`."""
+    """Base class of attentions for a ``site``: tokens to tokens of one shape. A subclass defines :meth:`attend`."""
 
     takes_mask = False  #: Whether it leaves out masked tokens. If not, padded images attend one by one.
     for_class_token = False  #: Whether it returns the first token alone, and so fits only where a class token attends.
@@ -50,7 +50,6 @@ class Attention(BaseModule):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
-        """See :meth:`attend`."""
         return self.attend(x, hw, mask)
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
@@ -105,8 +104,8 @@ class MultiheadAttention(Attention):
 
 def attention_class(cfg: Any) -> Any:
     """What the type of an attention's config names, or the type itself if that is no name: a class, if it is right."""
-    made = cfg.get('type') if isinstance(cfg, dict) else None
-    return MODELS.get(made) if made and isinstance(made, str) else made
+    kind = cfg.get('type') if isinstance(cfg, dict) else None
+    return MODELS.get(kind) if kind and isinstance(kind, str) else kind
 
 
 def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attention:
@@ -117,15 +116,15 @@ def build_attention(cfg: dict, site: Site, class_token: bool = False) -> Attenti
     """
     if not isinstance(cfg, dict):
         raise OptionError(f"an attention is a dict, as in dict(type='SoftmaxAttention'); got {cfg!r}")
-    made, attention = cfg.get('type'), attention_class(cfg)
+    kind, attention = cfg.get('type'), attention_class(cfg)
     if not (isinstance(attention, type) and issubclass(attention, Attention)):
         classes = {name: one for name, one in MODELS.module_dict.items() if isinstance(one, type)}
         known = sorted(name for name, one in classes.items() if issubclass(one, Attention))
         choice = f'choose one of {", ".join(known)}, or register yours in mmsoft.registry.MODELS'
-        raise OptionError(f'there is no attention {made!r}; {choice}')
+        raise OptionError(f'there is no attention {kind!r}; {choice}')
     if attention.for_class_token and not class_token:
         raise OptionError(f'{attention.__name__} answers the class token alone; choose another attention for the map')
     try:
         return MODELS.build(dict(cfg, _scope_='mmsoft'), default_args=dict(site=site))
     except TypeError as error:
-        raise OptionError(f'{made}: {error}') from error
+        raise OptionError(f'{kind}: {error}') from error

@@ -22,7 +22,6 @@ class CosFormerAttention(MultiheadAttention):
     instead of one. Class tokens stand at the first row and column. Convolutional projections are not used.
 
     Args:
-        site (Site): The place it is made for.
         reweight (bool): With the cosines. Defaults to False, as in 2206.08898, Table 2.
     """
 

@@ -21,7 +21,6 @@ class GaussianAttention(Attention):
     Keys equal queries. Cost is quadratic in the tokens, memory is not. In 2207.03341, App. B, it does not converge.
 
     Args:
-        site (Site): The place it is made for.
         normalise (str): ``'none'``; ``'softmax'`` for softmax(S) v over rows, which the authors tried, too (2110.11945,
             App. A.3), in quadratic memory; ``'mean'``: rows of S over their sums, the softmax of S's exponents.
     """

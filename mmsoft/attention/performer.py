@@ -20,7 +20,6 @@ class PerformerAttention(MultiheadAttention):
     :math:`\phi(x)_i = r^{-1/2} \exp(\omega_i \cdot x - \frac12 \|x\|^2)`, orthogonal Gaussian ω, drawn once and saved.
 
     Args:
-        site (Site): The place it is made for.
         num_features (int, optional): r. Defaults to the usual d ln d of a head's d channels.
     """
 

@@ -17,7 +17,6 @@ class SimAAttention(MultiheadAttention):
     r""":math:`\hat q \, (\hat k^\top v)` with channels of l1 norm 1 over the tokens (2206.08898, Sec. 2.2).
 
     Args:
-        site (Site): The place it is made for.
         p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
         reference_tokens (int, optional): Tokens that attend in images of the size of training, 196 for 224² in patches
             of 16 (197 with DeiT's class token). The l1 norms make SimA's output fall as 1/n with the n queries; this

@@ -27,11 +27,9 @@ class SOFTAttention(Attention):
     papers do not mention. A class token attends and is attended to, but takes no part in the convolutions.
 
     Args:
-        site (Site): The place it is made for.
         norm (bool): SOFT-Norm instead of SOFT. Defaults to True.
         sampling (str): Of bottleneck tokens (2207.03341, Table 8): ``'conv'`` (published), ``'avg_pool'``, ``'random'``
-            or ``'biased'`` (the first m). Random positions change with each call in training and are fixed in
-            evaluation.
+            or ``'biased'`` (the first m). Random positions change with each call in training alone.
         bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
             Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
         initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less

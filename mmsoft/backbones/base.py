@@ -37,8 +37,8 @@ class BaseBackbone(BaseModule):
         out_type (str): ``'featmap'`` returns a tuple of maps, ``'cls_token'``, for classifiers, a tuple of one (B, C)
             tensor, the class token after the final norm.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
-        frozen_stages (int): 0 freezes the stem (:attr:`stem`), k also the first k stages or blocks, all of them also
-            the final norm. -1 freezes nothing.
+        frozen_stages (int): -1 freezes nothing, 0 the stem (:attr:`stem`), k also the first k stages or blocks, all of
+            them also what is behind the last (:attr:`tail`).
         norm_eval (bool): Keep BatchNorm in eval mode while training.
         with_cp (bool or str): Recompute each block in the backward pass to save memory, so that BatchNorm inside it
             counts a batch twice, or ``'ffn'``: its FFN alone.

@@ -24,7 +24,6 @@ class QuickGELU(nn.Module):
     """``x · sigmoid(1.702 x)``, CvT's approximation of the GELU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same."""
         return x * torch.sigmoid(1.702 * x)
 
 
@@ -131,6 +130,5 @@ class ConvQKV(BaseModule):
 
     def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
         """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""
-        return tuple(
-            project(x, hw).unflatten(2, (self.num_heads, -1)).transpose(1, 2) for project in (self.q, self.k, self.v)
-        )
+        projected = [project(x, hw) for project in (self.q, self.k, self.v)]
+        return tuple(t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in projected)

@@ -30,9 +30,8 @@ class SOFT(BaseBackbone):
     maps have ceil(H / stride) rows, and position embeddings are resized bilinearly.
 
     Args:
-        arch (str or dict): ``'tiny'``, ``'small'``, ``'medium'``, ``'large'``, ``'huge'``, or a dict with
-            ``embed_dims``, ``num_heads`` and ``depths`` (as many numbers as stages, four at most) and optionally
-            ``sampling_ratios`` and ``kernel_sizes``.
+        arch (str or dict): ``'tiny'``, ``'small'``, ``'medium'``, ``'large'``, ``'huge'``; dict(embed_dims, num_heads,
+            depths, optionally sampling_ratios, kernel_sizes: as many numbers each as stages, four at most).
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, strides 4, 8, 16 and 32; stage 3's map is after the final norm.
         attention (dict or list[dict]): A registered attention and its options. A dict is for stages 0 to 2; without a
@@ -116,7 +115,7 @@ class SOFT(BaseBackbone):
     def default_init_cfg(self) -> list[dict]:
         """Initialisation of the published network."""
         return [
-            dict(type='TruncNormal', layer='Linear', std=0.02, bias=0),
+            *super().default_init_cfg(),
             dict(type='Kaiming', layer='Conv2d', mode='fan_out', nonlinearity='relu', bias=0),
             dict(type='Constant', layer=['LayerNorm', 'BatchNorm2d'], val=1, bias=0),
         ]

@@ -94,6 +94,5 @@ class PreNormBlock(BaseModule):
         self.drop = nn.Sequential(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
     def forward(self, x: Tensor, hw: HW) -> Tensor:
-        """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
         x = x + self.drop(self.attn(self.norm1(x), hw))
         return x + self.drop(self.ffn(self.norm2(x)))

@@ -38,9 +38,7 @@ def extent_mask(extent: Tensor, hw: Sequence[int]) -> Tensor:
     return (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
 
 
-def attend_inside(
-    attn: nn.Module, x: Tensor, hw: HW, mask: Optional[Tensor], sizes: Optional[list[HW]] = None
-) -> Tensor:
+def attend_inside(attn: nn.Module, x: Tensor, hw: HW, mask: Optional[Tensor], sizes: Optional[list[HW]]) -> Tensor:
     """Calls an attention (see :class:`mmsoft.attention.Attention`), with one image at a time if it takes no mask.
 
     ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places. ``attn`` may be a
@@ -63,13 +61,8 @@ def attend_inside(
 class ConvPatchEmbed(BaseModule):
     """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, 2106.09681, Sec. 3).
 
-    Any input size works: the map has ceil(H / patch_size) rows.
-
-    Args:
-        in_channels (int): Channels of the image.
-        embed_dims (int): Channels C of the patches.
-        patch_size (int): A power of two, 8 or 16 as published; OptionError for others, or if C has too few factors 2.
-        norm_cfg (dict): Norm of each convolution. Defaults to BatchNorm.
+    Any input size works: the map has ceil(H / patch_size) rows. ``patch_size`` is a power of two, 8 or 16 as published,
+    and half of it divides the channels C = ``embed_dims`` of the patches; OptionError for others.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_cfg: dict = dict(type='BN')) -> None:
@@ -141,16 +134,9 @@ class LocalPatchInteraction(BaseModule):
 class XCiTBlock(BaseModule):
     """Attention, local patch interaction and FFN, each with a norm before and a scale γ of its channels behind it.
 
-    γ and norm of the local patch interaction have the number 3, though it comes second: the published names.
-
-    Args:
-        attn (nn.Module): See :func:`attend_inside`.
-        embed_dims (int): Channels C.
-        gamma (float): Initial γ. Defaults to 1.
-        lpi (bool): With local patch interaction. Defaults to True.
-        drop_rate, drop_path_rate (float): Elementwise dropout and stochastic depth of the branches.
-        act_cfg (dict): Activation. Defaults to the exact GELU.
-        norm_cfg (dict): Norm of the local patch interaction. Defaults to BatchNorm.
+    γ and norm of the local patch interaction have the number 3, though it comes second: the published names. Without
+    ``lpi`` there is none; ``norm_cfg`` is the norm inside it. :func:`attend_inside` calls ``attn``; ``gamma`` is the
+    initial γ, and ``drop_rate`` and ``drop_path_rate`` are elementwise dropout and stochastic depth of the branches.
     """
 
     def __init__(
@@ -188,33 +174,19 @@ class XCiTBlock(BaseModule):
         return x + self.drop(self.gamma2 * self.ffn(self.norm2(x)))
 
 
-class ClassAttentionBlock(BaseModule):
+class ClassAttentionBlock(XCiTBlock):
     """Class attention (CaiT, 2103.17239, Sec. 3): only the class token, the first one, attends.
 
     The published block also changes the other tokens, and trained weights rely on it: the attention's branch gives
     them their own norm, γ1·LN1(x), and the FFN's branch gives them themselves once more.
 
-    ``attn``, ``embed_dims``, ``gamma`` and ``act_cfg`` are as in :class:`XCiTBlock`, but of what ``attn`` returns only
-    the first token counts. With ``norm_tokens`` the second LayerNorm is over all tokens, otherwise over the class token
-    alone.
+    An :class:`XCiTBlock` without local patch interaction and dropout. Of what ``attn`` returns, only the first
+    token counts. With ``norm_tokens`` the second LayerNorm is of all tokens, otherwise of the class token alone.
     """
 
-    def __init__(
-        self,
-        attn: nn.Module,
-        embed_dims: int,
-        gamma: float = 1.0,
-        norm_tokens: bool = True,
-        act_cfg: dict = dict(type='GELU'),
-    ) -> None:
-        super().__init__()
+    def __init__(self, attn: nn.Module, embed_dims: int, gamma: float, norm_tokens: bool, act_cfg: dict) -> None:
+        super().__init__(attn, embed_dims, gamma, lpi=False, act_cfg=act_cfg)
         self.norm_tokens = norm_tokens
-        self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
-        self.attn = attn
-        self.gamma1 = nn.Parameter(gamma * torch.ones(embed_dims))
-        self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
-        self.ffn = FFN(embed_dims, act_cfg=act_cfg)
-        self.gamma2 = nn.Parameter(gamma * torch.ones(embed_dims))
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
         """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""

@@ -55,9 +55,8 @@ def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, ga
 def _product(iterations: int, *tensors: Tensor) -> Tensor:
     """Pᵀ · after · inv(A) · before · P · v of tensors that have heads as their second dimension."""
     q, tokens, v, matrix, alpha, before, after = tensors
-    in_graph = torch.jit.is_tracing() or is_compiling()
     holds = is_exporting()  # P, of all heads in an exported graph, of some at a time on a CPU without gradients
-    if q.device.type == 'cpu' and not (holds or in_graph or torch.is_grad_enabled()):
+    if q.device.type == 'cpu' and not (is_recording() or is_compiling() or torch.is_grad_enabled()):
         heads = at_a_time(HELD_ELEMENTS, q.size(0) * q.size(2) * tokens.size(2), q.size(1))
         if 0 < heads < q.size(1):
             groups = zip(*(t.expand(-1, q.size(1), -1, -1).split(heads, 1) for t in tensors))  # heads may share values
