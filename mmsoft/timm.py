@@ -52,7 +52,8 @@ class TimmModel(nn.Module):
             initialize(module, others)
             for cfg in pretrained:  # mmengine would run code in the file
                 load_pretrained(module, cfg['checkpoint'], cfg.get('prefix'))
-        unit, patch = backbone.unit, self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
+        unit = backbone.unit
+        patch = self.backbone.arch.get('patch_size') or getattr(self.backbone, 'patch_size', 4)
         self.feature_info = [  # of the maps that forward_intermediates can return
             dict(num_chs=dims, reduction=patch * 2**i if unit == 'stages' else patch, module=f'backbone.{unit}.{i}')
             for i, dims in enumerate(self.backbone.out_channels)
@@ -153,7 +154,8 @@ class TimmModel(nn.Module):
         return {name for name, _ in self.named_parameters() if name.endswith(('pos_embed', 'cls_token'))}
 
     def _take_published(self, state_dict: dict, prefix: str, *args) -> None:
-        given, own = set(state_dict), {name: tensor.shape for name, tensor in self.state_dict().items()}
+        given = set(state_dict)
+        own = {name: tensor.shape for name, tensor in self.state_dict().items()}
         if prefix or ('head.fc.weight' in own and given >= set(own)):
             return  # another model has saved it as a part; of a classifier, torch tells what does not fit
         convert_classifier_checkpoint(self.backbone, state_dict)

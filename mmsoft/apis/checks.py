@@ -82,7 +82,8 @@ def check_objects(dataset: Dataset) -> None:
 
 def check_mixing(model: nn.Module) -> None:
     """Raises UsageError if mmpretrain would mix labels for another number of classes than the head's."""
-    mixes, count = getattr(model, 'data_preprocessor', None), getattr(getattr(model, 'head', None), 'num_classes', None)
+    mixes = getattr(model, 'data_preprocessor', None)
+    count = getattr(getattr(model, 'head', None), 'num_classes', None)
     if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes not in (None, count):
         raise UsageError(f'num_classes is {count} in model.head, {mixes.num_classes} in data_preprocessor: set both.')
 

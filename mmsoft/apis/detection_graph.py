@@ -78,7 +78,8 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
 
     Takes maps (1, C, H', W') and the limit of boxes, W, H, W, H of the image; returns what :func:`suppress` does.
     """
-    cfg, rpn, boxes, scores, labels = head.test_cfg, isinstance(head, models.RPNHead), [], [], []
+    cfg, is_rpn = head.test_cfg, isinstance(head, models.RPNHead)
+    boxes, scores, labels = [], [], []
     logits, offsets, *factors = head(maps)
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
     for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
@@ -90,9 +91,9 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
             offset = head.integral(offset) * head.prior_generator.strides[level][0]
             prior = head.anchor_center(prior)
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
-        dropped = best <= (-1 if rpn else cfg.get('score_thr', 0))  # whatever the centerness, as in mmdet
+        dropped = best <= (-1 if is_rpn else cfg.get('score_thr', 0))  # whatever the centerness, as in mmdet
         place = place.clamp(max=score.numel() - 1)
-        labels.append(torch.full_like(place, level) if rpn else place % score.size(1))
+        labels.append(torch.full_like(place, level) if is_rpn else place % score.size(1))
         place = place // score.size(1)
         boxes.append(head.bbox_coder.decode(prior[place], offset.reshape(-1, head.bbox_coder.encode_size)[place]))
         best = best * factors[0][level][0].flatten().sigmoid()[place] if factors else best
@@ -102,7 +103,8 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
 
 def refine(roi: models.StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
     """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
-    (boxes, objectness, _), sum_of_logits = proposals, 0
+    boxes, objectness, _ = proposals
+    sum_of_logits = 0
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head)))
     for i, (extractor, head) in enumerate(stages):
         logits, offsets = head(pool(extractor, maps, boxes))
@@ -144,13 +146,13 @@ def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: 
     Boxes that do not count have scores (n, ) of -1. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
     ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros and scores of -1.
     """
-    boxes, count = torch.minimum(boxes.clamp(min=0), limit), cfg.max_per_img
+    boxes = torch.minimum(boxes.clamp(min=0), limit)
     inside = (scores >= 0) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)
     # A box of zeros in front stands for missing ones.
     boxes, labels = (F.pad(t[inside], (0, 0) * (t.dim() - 1) + (1, 0)) for t in (boxes, labels))
     scores = F.pad(scores[inside], (1, 0), value=-1.0)
     apart = boxes if cfg.nms.get('class_agnostic') else boxes + (labels * (boxes.max() + 1))[:, None]
-    kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, count))[:count]
+    kept = F.pad(nms(apart, scores, cfg.nms.iou_threshold), (0, cfg.max_per_img))[: cfg.max_per_img]
     return boxes[kept], scores[kept], labels[kept]
 
 

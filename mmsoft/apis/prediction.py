@@ -44,11 +44,14 @@ def predict(
     :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`. Returns broken images,
     which were named and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
     """
-    out, cfg = Path(out_dir), load_config(config, cfg_options)
-    names, task = find_inputs(cfg, source, out_dir), build_task(cfg, checkpoint, device, score_thr)
-    files, broken = result_names(names, task.suffix), []
+    cfg, out = load_config(config, cfg_options), Path(out_dir)
+    names = find_inputs(cfg, source, out_dir)
+    task = build_task(cfg, checkpoint, device, score_thr)
+    files = result_names(names, task.suffix)
+    broken: list[Path] = []
     for path, image, prepared in prepare(task, names, broken):
-        sample, drawing = task.forward(prepared), out / 'vis' / names[path]
+        sample = task.forward(prepared)
+        drawing = out / 'vis' / names[path]
         with whole_or_none(drawing):
             task.draw(image[..., ::-1].copy(), sample, drawing)
         if save_pred:
@@ -96,7 +99,8 @@ def find_images(source: str) -> dict[Path, Path]:
     if not images:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
     names = {path: path.relative_to(base) for path in images}
-    as_png, drawn = result_names(names, '.png'), set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # not by OpenCV
+    as_png = result_names(names, '.png')
+    drawn = set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # in which OpenCV writes colours
     own = {path: name if name.suffix.lower() in drawn else as_png[path] for path, name in names.items()}
     return own if len(own) == len(set(own.values())) else as_png
 

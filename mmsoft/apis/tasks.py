@@ -34,10 +34,11 @@ class Task:
 
     def __init__(self, cfg: Config, checkpoint: str, device: Optional[str], score_thr: float) -> None:
         package, name = self.library.rsplit('.', 1)
-        build, scope = getattr(import_module(package), name), package.partition('.')[0]
+        inferencer = getattr(import_module(package), name)
+        scope = package.partition('.')[0]
         if scope not in FUNCTIONS.children:  # mmengine would warn that it takes its own registry
             Registry(FUNCTIONS.name, parent=FUNCTIONS, scope=scope, locations=[package])
-        self.inferencer = build(cfg, checkpoint, device=device)
+        self.inferencer = inferencer(cfg, checkpoint, device=device)
         self.score_thr = score_thr
 
     def prepare(self, image: np.ndarray) -> dict:

@@ -41,8 +41,9 @@ def visualize(
     0; by default all stages, or four blocks evenly spread. Else as :func:`~mmsoft.apis.predict`.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
-    names, task = find_inputs(cfg, source, out_dir), build_task(cfg, checkpoint, device)
-    model, backbone = task.inferencer.model, getattr(task.inferencer.model, 'backbone', None)
+    names = find_inputs(cfg, source, out_dir)
+    task = build_task(cfg, checkpoint, device)
+    backbone = getattr(task.inferencer.model, 'backbone', None)
     if not isinstance(backbone, BaseBackbone):
         raise UsageError(f'{config} has no backbone of mmsoft, but {type(backbone).__name__}.')
     count = len(getattr(backbone, backbone.unit))
@@ -51,10 +52,11 @@ def visualize(
     if not all(0 <= stage < count for stage in stages):
         raise UsageError(f'--stages are from 0 to {count - 1} for this backbone; got {", ".join(map(str, stages))}.')
     backbone.out_indices, backbone.out_type, backbone.with_cls_token = tuple(sorted(set(stages))), 'featmap', False
-    sheets, broken = result_names(names, '.png'), []
+    sheets = result_names(names, '.png')
+    broken: list[Path] = []
     with measured_attention(backbone) as contributions:
         for path, _, prepared in prepare(task, names, broken):
-            sheet = draw(model, task.collate([prepared]))
+            sheet = draw(task.inferencer.model, task.collate([prepared]))
             with atomic_write(out / sheets[path]) as file:
                 sheet.savefig(file, format='png')
     if shares := {name: round(one.share, 4) for name, one in contributions.items() if one.share is not None}:
@@ -66,7 +68,8 @@ def visualize(
 @torch.no_grad()
 def draw(model: nn.Module, data: dict) -> Figure:
     """A sheet of one image, prepared and collated: maps that the backbone returns, and stages' bottleneck kernels."""
-    pixels, backbone = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1], model.backbone
+    backbone = model.backbone
+    pixels = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1]
     images = model.data_preprocessor(data, False)['inputs']
     height, width = images.shape[2:]
     image = np.pad(pixels.astype(np.uint8), ((0, height - pixels.shape[0]), (0, width - pixels.shape[1]), (0, 0)))

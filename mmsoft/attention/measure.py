@@ -56,11 +56,13 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
     ``model`` contains mmsoft's attentions, or a user's subclasses of them. Yields contributions by the names of the
     attentions in the model; each forward pass adds to them.
     """
-    contributions, modules = {}, dict(model.named_modules())
+    contributions: dict[str, Contribution] = {}
+    modules = dict(model.named_modules())
     with ExitStack() as stack:
         for name, attention in _attentions(model).items():
             one = contributions[name] = Contribution()
-            block, is_soft = modules[name.rpartition('.')[0]], isinstance(attention, SOFTAttention)
+            block = modules[name.rpartition('.')[0]]
+            is_soft = isinstance(attention, SOFTAttention)
             for handle in _soft_hooks(attention, one) if is_soft else _residual_hooks(attention, block, one):
                 stack.callback(handle.remove)
         yield contributions

@@ -38,7 +38,8 @@ class PerformerAttention(MultiheadAttention):
 @at_least_float32
 def performer_product(q: Tensor, k: Tensor, v: Tensor, features: Tensor, mask: Optional[Tensor] = None) -> Tensor:
     """Of (B, h, n, d), (B, h, m, d), (B, h, m, c), features (r, d) and keys that take part (B, m): (B, h, n, c)."""
-    q, k, directions = q * q.size(-1) ** -0.25, k * k.size(-1) ** -0.25, features.to(q.dtype).transpose(0, 1)
+    q, k = (t * t.size(-1) ** -0.25 for t in (q, k))
+    directions = features.to(q.dtype).transpose(0, 1)
     log_q, log_k = (t @ directions - t.square().sum(-1, keepdim=True) / 2 for t in (q, k))
     if mask is not None:
         log_k = log_k.masked_fill(~mask[:, None, :, None], float('-inf'))

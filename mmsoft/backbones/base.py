@@ -72,7 +72,8 @@ class BaseBackbone(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.init_cfg: Optional[Union[dict, list[dict]]]
-        self.arch, depth = self.read_arch(arch), self.num_units(arch)
+        self.arch = self.read_arch(arch)
+        depth = self.num_units(arch)
         self.embed_dims = self.arch['embed_dims']
         check_choice('out_type', out_type, ('featmap', 'cls_token'))
         check_choice('with_cp', with_cp, (False, True, 'ffn'))

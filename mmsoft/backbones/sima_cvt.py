@@ -75,7 +75,8 @@ class SimACvT(BaseBackbone):
         if {*map(len, sizes.values()), len(attentions)} != {3}:
             raise OptionError(f'arch needs a number for each of three stages in {", ".join(sizes)}; attention, too')
         super().__init__(arch, out_indices, **kwargs)
-        project, channels = partial(ConvQKV, norm_cfg=norm_cfg), [self.in_channels, *self.embed_dims]
+        project = partial(ConvQKV, norm_cfg=norm_cfg)
+        channels = [self.in_channels, *self.embed_dims]
         self.stages = ModuleList()
         for i, depth in enumerate(self.arch['depths'][: self.out_indices[-1] + 1]):
             dims, last = channels[i + 1], i == 2

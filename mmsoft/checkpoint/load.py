@@ -144,7 +144,8 @@ def fit(backbone: nn.Module, state_dict: StateDict, file: str, family: Optional[
     if any(depths.get(i, depth) not in (depth, expected[i]) for i, depth in built.items()):
         has = f'has {list(depths.values())} blocks where the backbone has {expected}'
         raise CheckpointError(f'{file} {has}; give it the depth of the file, arch=dict(...).')
-    fitting, resized = OrderedDict((name, state_dict[name]) for name in own if name in state_dict), []
+    fitting = OrderedDict((name, state_dict[name]) for name in own if name in state_dict)
+    resized = []
     for name, tensor in fitting.items():
         fitting[name], grids = fit_position(name, tensor, own[name], family.name)
         resized += [f'{name} {grids}'] if grids else []

@@ -40,7 +40,8 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
         dataset = dict(shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val')
         keeps = scope == 'mmpretrain'  # its pipeline: many are made for one size
         dataset['pipeline'] = next(datasets(cfg, name))['pipeline'] if keeps else _pipeline(scope, split, masks)
-        cfg[name].dataset, batch_size = dataset, min(cfg[name].batch_size, BATCH_SIZE[scope])
+        cfg[name].dataset = dataset
+        batch_size = min(cfg[name].batch_size, BATCH_SIZE[scope])
         cfg[name].update(batch_size=batch_size, num_workers=0, persistent_workers=False, prefetch_factor=None)
     override(cfg, test_pipeline=cfg.test_dataloader.dataset.pipeline)  # which mmseg's inference_model reads
     cfg.val_evaluator = cfg.test_evaluator = dict(
@@ -81,7 +82,8 @@ def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
 
 def _shorten(cfg: Config, length: Optional[int]) -> None:
     """Shortens the training: learning rates, averages of weights, intervals of validation, saving and logging."""
-    per_epoch, by_epoch = math.ceil(SCENES / cfg.train_dataloader.batch_size), 'max_iters' not in cfg.train_cfg
+    per_epoch = math.ceil(SCENES / cfg.train_dataloader.batch_size)
+    by_epoch = 'max_iters' not in cfg.train_cfg
     length = length or (EPOCHS if by_epoch else EPOCHS * per_epoch)
     iters, interval = (length * per_epoch, 1) if by_epoch else (length, max(1, length // 2))
     cfg.train_cfg.update({'max_epochs' if by_epoch else 'max_iters': length, 'val_interval': interval})

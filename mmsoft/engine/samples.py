@@ -87,7 +87,8 @@ class NamedSamples(Dataset):
 
 def check_labels(batch: Any, model: nn.Module) -> None:
     """Raises BrokenSample if a label does not fit mmseg's or mmpretrain's model, or a label map its image."""
-    samples, bare = batch.get('data_samples') if isinstance(batch, dict) else None, getattr(model, 'module', model)
+    samples = batch.get('data_samples') if isinstance(batch, dict) else None
+    bare = getattr(model, 'module', model)
     if not isinstance(samples, (list, tuple)) or hasattr(bare, 'prototype'):  # a retrieval's labels are images
         return
     views = [each if isinstance(each, (list, tuple)) else [each] for each in samples]  # several with --tta
@@ -128,7 +129,8 @@ class NumberedBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Numbered]]:
-        (rank, world_size), batches, first = get_dist_info(), self._batches(), self.first
+        rank, world_size = get_dist_info()
+        batches, first = self._batches(), self.first
         for iteration in count(self.begin):
             if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
                 set_random_states(self.seed, 2, iteration)

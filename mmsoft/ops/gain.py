@@ -44,7 +44,8 @@ def matched_gain(q: Tensor, few: Tensor, v: Tensor, full: Tensor, norm: bool, it
     count, width, _ = SIZES[norm]
     with torch.no_grad():
         token = spread_places(q.size(2), count, q.device)
-        q, u = q.index_select(2, token), exact_product(v.index_select(2, token), pseudo_random(v.size(-1), width, v))
+        q = q.index_select(2, token)
+        u = exact_product(v.index_select(2, token), pseudo_random(v.size(-1), width, v))
         alphas, groups = zip(*(_project_all(tokens, q, u, norm) for tokens in (few, full)))
         backs, bases, matrices, columns = zip(*chain(*groups))
         z = inverse_product(torch.cat(matrices), torch.cat(columns), torch.cat(alphas), iterations)
@@ -64,7 +65,8 @@ def _project_all(tokens: Tensor, q: Tensor, u: Tensor, norm: bool) -> tuple[Tens
     flat = [t.flatten(0, 1) for t in (tokens, q, u)]
     groups: Any = [flat]  # in ONNX, which forgets the rank of parts
     if not is_exporting():
-        heads = at_a_time(GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda']), m * (m + q.size(2)), len(flat[0]))
+        elements = GROUP_ELEMENTS.get(q.device.type, GROUP_ELEMENTS['cuda'])
+        heads = at_a_time(elements, m * (m + q.size(2)), len(flat[0]))
         groups = zip(*(t.split(max(1, heads)) for t in flat)) if heads < len(flat[0]) else groups
     others = pseudo_random(m, SIZES[norm][2] * u.size(-1), u)
     parts = [_project(norm, others, *group) for group in groups]
@@ -96,7 +98,8 @@ def _krylov(matrix: Tensor, start: Tensor, others: Tensor) -> tuple[Tensor, Tens
     New columns lie almost in the span of the old ones; made orthogonal twice, they are so up to rounding. Where one
     adds no direction, the little that it has of ``others`` (m, r) does, which is harmless.
     """
-    (m, width), limits, in_onnx = start.shape[1:], torch.finfo(start.dtype), torch.onnx.is_in_onnx_export()
+    m, width = start.shape[1:]
+    limits, in_onnx = torch.finfo(start.dtype), torch.onnx.is_in_onnx_export()
     orthonormal: Any = torch.jit.script(_gram_schmidt) if in_onnx else _orthonormal
     spare = others.size(1) - m
     if spare >= 0 and not in_onnx:  # whose graph is for any m

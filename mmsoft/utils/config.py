@@ -30,14 +30,14 @@ def load_config(path: str, options: Options = None) -> Config:
     try:
         cfg = Config.fromfile(path)
         cfg.merge_from_dict(options or {})
-        made = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
+        kind = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
         for nms in [part['nms'] for part in dicts(cfg.get('model')) if isinstance(part.get('nms'), dict)]:
             if str(nms.get('type')).startswith('mmcv.'):  # a path, in copies of pure Python; mmcv takes names
                 nms['type'] = type_name(nms)
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error
-    scope = cfg.get('default_scope') or getattr(made, '__module__', str(made)).partition('.')[0]  # of a class
+    scope = cfg.get('default_scope') or getattr(kind, '__module__', str(kind)).partition('.')[0]  # of a class
     if scope not in SCOPES:
         raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
     cfg.default_scope = scope

@@ -12,7 +12,8 @@ from typing import BinaryIO, Union
 
 from . import UsageError
 
-_FULL, _FORBIDDEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY)
 DISK = (*_FULL, *_FORBIDDEN, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
 """Numbers of errors of a disk: full, forbidden, a file for a folder, a folder for a file, a wrong name, broken."""
 
