@@ -141,8 +141,8 @@ def build(cfg: Config, *loops: str) -> Runner:
     if not isinstance(runner, Runner):  # mmengine's FlexibleRunner, which builds its model later
         return runner
     model = getattr(runner.model, 'module', runner.model)
-    is_same = (cfg.get('resume') or loops == ('test',)) and not hasattr(model, 'language_model')  # of any classes
-    meta = read_checkpoint(cfg.load_from, peek=True).get('meta') if is_same and cfg.get('load_from') else None
+    same_classes = (cfg.get('resume') or loops == ('test',)) and not hasattr(model, 'language_model')  # of any classes
+    meta = read_checkpoint(cfg.load_from, peek=True).get('meta') if same_classes and cfg.get('load_from') else None
     trained = meta.get('dataset_meta') if isinstance(meta, dict) else None
     for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
         if loop:

@@ -73,7 +73,7 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
     """Sets the output of attention to zero while the context lasts: the control for whether a network uses it.
 
     What a block adds beside attention stays: convolutions of the values, residual connections, FFNs, a bias behind it.
-    Yields their number. With ``with_cp=True`` the backward pass, which computes blocks again, belongs inside, too.
+    Yields the number of attentions. With ``with_cp=True`` the backward pass, which recomputes blocks, belongs inside.
 
     Args:
         model (nn.Module): Any model that contains mmsoft's attentions.

@@ -21,10 +21,9 @@ class SimAXCiT(BaseBackbone):
     """SimA with the layout of XCiT.
 
     Every output has the stride of the patches, so detectors put :class:`RescalePyramid` behind it. Any input size
-    works: the convolutions that make the patches give ceil(H / patch) rows, nothing is padded or cropped.
-
-    In a batch of images padded to one size, the padding enters the norm over all tokens and every image's result
-    depends on how large the others are. Published networks are trained so; ``mask_padding`` excludes padding.
+    works: the convolutions that make the patches give ceil(H / patch) rows, nothing is padded or cropped. In a batch of
+    images padded to one size, the padding enters the norm over all tokens and every image's result depends on how large
+    the others are. Published networks are trained so; ``mask_padding`` excludes padding.
 
     Args:
         arch (str or dict): ``'{nano-12, tiny-12, tiny-20, tiny-24, small-12, small-24, medium-24, large-24}-{p16,

@@ -41,7 +41,8 @@ class Family:
         """Published names behind ``backbone.`` to ours; q, k and v become one. CheckpointError if one is missing."""
         parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in state_dict.items():
-            ours, part = self.rename(name) if name.startswith(BACKBONE) else name, ''
+            ours = self.rename(name) if name.startswith(BACKBONE) else name
+            part = ''
             if separate := re.fullmatch(r'(backbone\..*\.attn\.)(q|k|kv|v)(\.\w+)', ours):
                 ours, part = f'{separate[1]}qkv{separate[3]}', separate[2]
             parts[re.sub(r'^head\.(weight|bias)$', r'head.fc.\1', ours)][part] = tensor

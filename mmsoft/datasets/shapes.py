@@ -1,7 +1,7 @@
 """The synthetic shapes data set: the same on every machine, and enough to train every config of this repository.
 
 The tools call :func:`ensure_shapes` when they need it; docs/data.md shows its files. Scenes under a sky have twelve
-classes, each outline by day and by night, of which the sky at the upper border tells, and no object.
+classes, each outline by day and by night: only the sky at the upper border tells which of the two it is.
 """
 
 import json

@@ -15,7 +15,7 @@ from .files import DISK
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 SCOPES = ('mmdet', 'mmseg', 'mmpretrain')
-COCO = ('categories', 'file_name', 'height', 'width', 'image_id', 'category_id', 'area', 'bbox')  # fields
+COCO_FIELDS = ('categories', 'file_name', 'height', 'width', 'image_id', 'category_id', 'area', 'bbox')
 Options = Optional[dict[str, Any]]
 
 
@@ -59,7 +59,7 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
             raise UsageError(f'{error.filename} is missing: {place}; or try tools/train.py --demo-data.') from error
         if 'need at least one array' in reason:  # mmengine's word for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
-        if isinstance(error, KeyError) and str(error).strip("'") in COCO:
+        if isinstance(error, KeyError) and str(error).strip("'") in COCO_FIELDS:
             reason += ', which COCO files need'
         raise UsageError(f'{config} cannot be {done} ({reason}); --traceback shows where it was raised.') from error
 
