@@ -41,8 +41,8 @@ class Detections(nn.Module):
             known = 'RetinaNet, ATSS, GFL, and Faster, Mask and Cascade R-CNN with their usual heads'
             raise UsageError(f'{type(model).__name__} cannot be exported. The detectors that can are {known}.')
         for part in filter(None, (self.dense, self.roi)):
-            nms = part.test_cfg.nms or dict(type='No suppression')
-            kind = ' with '.join([type_name(nms) or 'nms', *nms.keys() - {'type', 'iou_threshold', 'class_agnostic'}])
+            cfg = part.test_cfg.nms or dict(type='No suppression')
+            kind = ' with '.join([type_name(cfg) or 'nms', *cfg.keys() - {'type', 'iou_threshold', 'class_agnostic'}])
             if kind != 'nms':
                 raise UsageError(f'{kind} cannot be exported; choose nms in test_cfg, with iou_threshold alone.')
         self.outputs = ('boxes', 'scores', 'labels', *(['masks'] if two_stages and self.roi.with_mask else []))
