@@ -73,8 +73,8 @@ class PostNormBlock(BaseModule):
 class PreNormBlock(BaseModule):
     """``x = x + drop(attn(LN(x)))``, ``x = x + drop(ffn(LN(x)))``: the ViT layer.
 
-    Arguments are those of :class:`PostNormBlock`, the rate of stochastic depth in both branches, the ``eps`` of the two
-    LayerNorms and the activation of the FFN, by default the exact GELU.
+    Tokens and arguments are those of :class:`PostNormBlock`; more of them are the rate of stochastic depth of both
+    branches, the ``eps`` of the two LayerNorms and the activation of the FFN, by default the exact GELU.
     """
 
     def __init__(
