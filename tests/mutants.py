@@ -28,10 +28,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = dict(ops=70, attention=55, backbones=60, necks=10, checkpoint=60, engine=50)
 REACH = dict(
     ops='attention backbones',
-    attention='backbones checkpoint test_timm.py',
-    backbones='attention test_timm.py checkpoint test_configs.py',
+    attention='backbones checkpoint test_timm.py test_timm_weights.py',
+    backbones='attention test_timm.py test_timm_weights.py checkpoint test_configs.py',
     necks='backbones test_configs.py',
-    checkpoint='attention backbones test_timm.py tools/test_convert_checkpoint.py apis/test_predict.py',
+    checkpoint='attention backbones test_timm_weights.py tools/test_convert_checkpoint.py apis/test_predict.py',
     engine='torture/test_disks.py tools test_recipes.py',
 )
 LIBRARIES = 'mmengine mmcv mmdet.apis mmseg.apis mmpretrain.apis timm onnxruntime torch._dynamo torch.onnx'

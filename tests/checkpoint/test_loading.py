@@ -1,13 +1,6 @@
 """Checkpoints into backbones, and into mmpretrain's classifiers."""
 
 import copy
-import os
-import subprocess
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -15,25 +8,15 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import init_default_scope
-from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local, load_state_dict
-from published import published_state_dict, to_published, write_timm_file
+from mmengine.runner.checkpoint import load_state_dict
+from published import published_state_dict, write_timm_file
+from weights import FOUR_STAGES, NETWORKS, SMALL, XCIT, loaded, saved, weights_of
 
 from mmsoft.backbones import SOFT, SimADeiT, SimAXCiT
-from mmsoft.checkpoint import CheckpointError, convert_checkpoint, load_pretrained, read_checkpoint
+from mmsoft.checkpoint import CheckpointError, convert_checkpoint, load_pretrained
 from mmsoft.checkpoint.load import check_model
-from mmsoft.checkpoint.names import SIMA_DEIT, to_mmsoft
+from mmsoft.checkpoint.names import to_mmsoft
 from mmsoft.layers.maps import resize_pos_embed
-
-SMALL = dict(embed_dims=[32, 64], num_heads=[1, 2], depths=[1, 2])
-FOUR_STAGES = dict(embed_dims=[32, 32, 32, 64], num_heads=[1, 1, 1, 2], depths=[1, 1, 1, 1])
-XCIT = dict(embed_dims=32, num_heads=2, depth=4, patch_size=8, gamma=1.0, norm_tokens=True)
-NETWORKS = [
-    dict(type='mmsoft.SOFT', arch=SMALL, out_indices=(0, 1)),
-    dict(type='mmsoft.SOFT', arch=FOUR_STAGES),
-    dict(type='mmsoft.SimAXCiT', arch=XCIT, out_indices=(0, 3), with_cls_token=True),
-    dict(type='mmsoft.SimADeiT', arch=dict(embed_dims=32, num_heads=2, depth=2), out_indices=(0, 1)),
-    dict(type='mmsoft.SimACvT', arch=dict(embed_dims=[16, 32, 48], num_heads=[1, 2, 3], depths=[1, 1, 2])),
-]
 
 
 @pytest.fixture
@@ -42,28 +25,6 @@ def log(monkeypatch):
     lines = []
     monkeypatch.setattr('mmsoft.checkpoint.load.print_log', lambda line, **logger: lines.append((line, logger)))
     return lines
-
-
-def weights_of(backbone):
-    """A published state dict of any size, of random weights."""
-    torch.manual_seed(0)
-    ours = {
-        f'backbone.{name}': torch.rand_like(t) if t.is_floating_point() else t
-        for name, t in backbone.state_dict().items()
-    }
-    head = {'head.fc.weight': torch.rand(10, 64), 'head.fc.bias': torch.rand(10)}
-    return to_published(backbone.published, {**ours, **head})
-
-
-def saved(path, content):
-    torch.save(content, path)
-    return str(path)
-
-
-def loaded(backbone, published):
-    """Whether a backbone holds the tensors of a published state dict."""
-    ours = to_mmsoft(published)[1]
-    return all(torch.equal(tensor, ours[f'backbone.{name}']) for name, tensor in backbone.state_dict().items())
 
 
 FORMS = {
@@ -311,80 +272,6 @@ def test_classifiers_refuse_wrong_networks(tmp_path, weights, message):
         classifier(saved(tmp_path / 'x.pth', dict(state_dict=weights)))
 
 
-@pytest.mark.usefixtures('safe_loading')
-def test_other_files_are_read_as_they_are(tmp_path, monkeypatch):
-    content = dict(state_dict={'x.weight': torch.ones(1)}, state_dict_ema={'x.weight': torch.zeros(1)}, epoch=3)
-    other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
-    assert set(other) == set(content)
-    content = dict(model={'module.x.weight': torch.ones(1)}, epoch=3)  # where mmengine would find no weights
-    other = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
-    assert other == {**content, 'state_dict': {'x.weight': torch.ones(1)}}
-    published = write_timm_file(tmp_path / 'y.pth', weights_of(SOFT(FOUR_STAGES)))
-    assert set(CheckpointLoader.load_checkpoint(published)) == {'state_dict'}
-    safe = tmp_path / 'x.SAFETENSORS'
-    safetensors.torch.save_file({'x.weight': torch.ones(1)}, safe)
-    assert set(CheckpointLoader.load_checkpoint(str(safe))) == {'state_dict'}
-    monkeypatch.setattr('mmsoft.checkpoint.io._download', lambda url: safe)
-    address = 'https://host.invalid/x.safetensors?download=true'
-    assert set(CheckpointLoader.load_checkpoint(address)) == {'state_dict'}
-    with pytest.raises(CheckpointError, match='z.pth is not a file'):
-        CheckpointLoader.load_checkpoint(str(tmp_path / 'z.pth'))
-    cut = tmp_path / 'cut.pth'
-    cut.write_bytes(Path(published).read_bytes()[:-100000])
-    with pytest.raises(CheckpointError, match='damaged or cut off'):
-        CheckpointLoader.load_checkpoint(str(cut))
-
-
-@pytest.mark.usefixtures('safe_loading')
-def test_trainings_of_other_networks_with_published_names_resume(tmp_path):
-    """Those of DeiT are the names of any ViT, of which mmdet has one."""
-    weights = {f'backbone.{name}': torch.ones(1) for name in SIMA_DEIT.signature}
-    training = dict(state_dict=weights, meta=dict(epoch=3), message_hub={}, optimizer=dict(state={}))
-    assert CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', training)) == training
-
-
-@pytest.mark.parametrize('prefix', ['', 'module.'])
-@pytest.mark.usefixtures('safe_loading')
-def test_evaluated_weights_are_found_by_the_names_of_the_model(tmp_path, prefix):
-    """EMAHooks read ``state_dict`` as it is: with other names, or another entry, they would test random weights."""
-    size = dict(embed_dims=32, num_heads=2, depth=2)
-    ours = to_mmsoft(weights_of(SimADeiT(size, out_indices=(1,))))[1]
-    named, others = {prefix + name: t for name, t in ours.items()}, {name: 0 * t for name, t in ours.items()}
-    training = dict(state_dict=named, meta=dict(epoch=3), ema_state_dict={})
-    for content in (training, named, dict(model=named, epoch=3), dict(state_dict=others, state_dict_ema=named)):
-        found = CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', content))
-        assert found['state_dict'].keys() == ours.keys()
-        assert all(torch.equal(tensor, ours[name]) for name, tensor in found['state_dict'].items())
-        assert content is not training or found.keys() == training.keys()
-    path = saved(tmp_path / 'y.pth', dict(state_dict={f'{prefix}neck.x': torch.ones(1)}))
-    assert [*CheckpointLoader.load_checkpoint(path)['state_dict']] == ['neck.x']
-
-
-@pytest.mark.parametrize(
-    'content', [lambda ran: {'a': Call(ran)}, lambda ran: dict(state_dict={}, meta=dict(x=Call(ran)))]
-)
-@pytest.mark.usefixtures('safe_loading')
-def test_the_loader_of_mmengine_runs_nothing(tmp_path, content):
-    path = saved(tmp_path / 'x.pth', content(str(tmp_path / 'ran')))
-    with pytest.raises(CheckpointError, match='could run code'):
-        CheckpointLoader.load_checkpoint(path)
-    assert not (tmp_path / 'ran').exists()
-
-
-@pytest.mark.usefixtures('safe_loading')
-def test_a_config_that_mmengine_would_run_is_left_out(tmp_path):
-    path = saved(tmp_path / 'x.pth', dict(state_dict={'a': torch.ones(1)}, meta=dict(config='1 / 0', cfg='x = 1')))
-    assert CheckpointLoader.load_checkpoint(path)['meta'] == dict(cfg='x = 1')
-
-
-class Call:
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __reduce__(self):
-        return os.mkdir, (self.folder,)
-
-
 @pytest.mark.parametrize(
     'change, message',
     [
@@ -400,28 +287,6 @@ def test_damaged_tensors_end_with_one_sentence(tmp_path, change, message):
     published = {name: change(name, t) for name, t in weights_of(SOFT(FOUR_STAGES)).items()}
     with pytest.raises(CheckpointError, match=message):
         load_pretrained(SOFT(FOUR_STAGES), saved(tmp_path / 'x.pth', published))
-
-
-class Teacher(torch.nn.Module):
-    """As mmdet's semi-supervised detectors, which start from the weights of others."""
-
-    def __init__(self):
-        super().__init__()
-        self.teacher, self.student = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
-
-    def _load_from_state_dict(self, state_dict, *args):
-        for name in [name for name in state_dict if '.' not in name]:
-            tensor = state_dict.pop(name)
-            state_dict.update({f'teacher.{name}': tensor, f'student.{name}': tensor})
-        super()._load_from_state_dict(state_dict, *args)
-
-
-def test_a_model_that_renames_what_it_loads(tmp_path):
-    path = saved(tmp_path / 'x.pth', torch.nn.Linear(2, 3).state_dict())
-    check_model(Teacher(), path)
-    check_model(Teacher(), saved(tmp_path / 'y.pth', Teacher().state_dict()))
-    with pytest.raises(CheckpointError, match='4 of the 4 tensors'):
-        check_model(Teacher(), saved(tmp_path / 'z.pth', torch.nn.Linear(3, 3, bias=False).state_dict()))
 
 
 def test_names_that_nobody_translates_as_they_load(tmp_path):
@@ -479,213 +344,6 @@ def test_low_rank_adapters_need_kept_statistics(norm_eval):
     assert len(one.state_dict()) == 2 * (2 * 3 + 1)  # of query and value in three stages, and qkv in the last
     same = [torch.equal(*pair) for pair in zip(one.eval()(images), again.eval()(images))]
     assert same == [norm_eval] * 4
-
-
-def test_a_checkpoint_is_of_the_model(tmp_path):
-    model, path = SOFT(SMALL, out_indices=(0, 1)), str(tmp_path / 'x.pth')
-    weights = model.state_dict()
-    check_model(model, saved(path, dict(state_dict={f'module.{name}': t for name, t in weights.items()})))
-    name = 'stages.0.embed.0.conv.weight'
-    saved(path, {name: weights[name]})
-    check_model(model, path, whole=False)
-    with pytest.raises(CheckpointError, match='does not fit the config: 83 of the 84 tensors .* are missing'):
-        check_model(model, path)
-    with pytest.raises(CheckpointError, match='84 of the 84 tensors'):
-        check_model(model, saved(path, {name: weights[name][None]}), whole=False)
-
-
-def test_addresses_are_downloaded_once(tmp_path, monkeypatch):
-    backbone = SOFT(SMALL, out_indices=(0, 1))
-    files = [weights_of(backbone) for _ in range(2)]
-    files[1] = {name: tensor + 1 for name, tensor in files[1].items()}
-    addresses = {f'https://host.invalid/{i}/soft.pth?download=1': file for i, file in enumerate(files)}
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    calls = []
-    monkeypatch.setattr(
-        torch.hub, 'download_url_to_file', lambda url, path: calls.append(url) or saved(path, addresses[url])
-    )
-    for address, file in [*addresses.items()] * 2:
-        load_pretrained(backbone, address)
-        assert loaded(backbone, file), 'files of one name are mixed up'
-    assert calls == [*addresses] and len(list((tmp_path / 'hub/checkpoints').glob('*.pth'))) == 2
-
-
-def test_a_download_that_was_cut_off_is_tried_again(tmp_path, monkeypatch):
-    """A server that closes the connection early is no error to torch's download."""
-    content, calls = weights_of(SOFT(SMALL, out_indices=(0, 1))), []
-
-    def download(url, path):
-        saved(path, content)
-        if not calls:
-            Path(path).write_bytes(Path(path).read_bytes()[:-1000])
-        calls.append(url)
-
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', download)
-    with pytest.raises(CheckpointError, match='soft.pth is empty, damaged or cut off'):
-        read_checkpoint('https://host.invalid/soft.pth')
-    for _ in range(2):
-        assert set(read_checkpoint('https://host.invalid/soft.pth')) == set(content)
-    assert len(calls) == 2
-
-
-def test_processes_download_an_address_once(tmp_path, monkeypatch):
-    """Tools read before there is a process group, and threads wait for a lock of files as processes do."""
-    content, calls = weights_of(SOFT(SMALL, out_indices=(0, 1))), []
-
-    def download(url, path):
-        calls.append(url)
-        time.sleep(0.2)
-        saved(path, content)
-
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', download)
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(read_checkpoint, ['https://host.invalid/soft.pth'] * 4))
-    assert len(calls) == 1 and all(set(checkpoint) == set(content) for checkpoint in found)
-
-
-def test_a_download_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
-    def lock(path):
-        raise PermissionError(13, 'Permission denied', path)
-
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', lambda url, path: saved(path, {'a': torch.ones(1)}))
-    read_checkpoint('https://host.invalid/soft.pth')
-    monkeypatch.setattr('mmsoft.checkpoint.io.FileLock', lock)
-    assert set(read_checkpoint('https://host.invalid/soft.pth')) == {'a'}
-
-
-class TestHub:
-    """``hf://owner/name/file``, with a stand-in for huggingface_hub's download."""
-
-    ADDRESS = 'hf://someone/soft/weights/soft.safetensors'
-
-    def test_a_file_is_loaded(self, tmp_path, monkeypatch):
-        huggingface_hub = pytest.importorskip('huggingface_hub')
-        published = weights_of(SOFT(SMALL, out_indices=(0, 1)))
-        safetensors.torch.save_file(published, tmp_path / 'soft.safetensors')
-        asked = []
-        monkeypatch.setattr(
-            huggingface_hub, 'hf_hub_download', lambda *args: asked.append(args) or str(tmp_path / 'soft.safetensors')
-        )
-        init_cfg = dict(type='Pretrained', checkpoint=self.ADDRESS)
-        backbone = SOFT(SMALL, out_indices=(0, 1), init_cfg=init_cfg)
-        backbone.init_weights()
-        assert loaded(backbone, published) and asked == [('someone/soft', 'weights/soft.safetensors')]
-
-    def test_a_damaged_file_alone_is_removed(self, tmp_path, monkeypatch):
-        """The Hub's folder of a version has links to files, which it makes again where the file still is."""
-        huggingface_hub = pytest.importorskip('huggingface_hub')
-        blob, link = tmp_path / 'blob', tmp_path / 'soft.pth'
-        link.symlink_to(blob)
-        monkeypatch.setattr(huggingface_hub, 'hf_hub_download', lambda *args: str(link))
-        torch.save(dict(state_dict={}, hook=torch.nn.ReLU()), blob)
-        with pytest.raises(CheckpointError, match='could run code'):
-            read_checkpoint('hf://someone/soft/soft.pth')
-        with monkeypatch.context() as patch:
-            patch.setattr(torch, 'load', Mock(side_effect=RuntimeError("DefaultCPUAllocator: can't allocate memory")))
-            with pytest.raises(CheckpointError, match='needs more memory than there is'):
-                read_checkpoint('hf://someone/soft/soft.pth')
-        assert blob.exists()
-        blob.write_bytes(blob.read_bytes()[:99])
-        with pytest.raises(CheckpointError, match='get it again'):
-            read_checkpoint('hf://someone/soft/soft.pth')
-        assert not blob.exists()
-
-    def test_what_goes_wrong_is_one_sentence(self, monkeypatch):
-        huggingface_hub = pytest.importorskip('huggingface_hub')
-
-        for error in (OSError('no network'), ValueError('no network')):  # the Hub's own are of either kind
-            monkeypatch.setattr(huggingface_hub, 'hf_hub_download', Mock(side_effect=error))
-            with pytest.raises(CheckpointError, match='soft.safetensors cannot be downloaded .no network.'):
-                read_checkpoint(self.ADDRESS)
-        for address in ('hf://soft.pth', 'hf://someone/soft.pth', 'hf://someone/soft/'):
-            with pytest.raises(CheckpointError, match=f'{address} is not an address of the form hf://owner/name/file'):
-                read_checkpoint(address)
-
-    @pytest.mark.parametrize(
-        'address', ['https://localhost/my file.pth', 'http://localhost/my file.pth', 'https://localhost:abc/x.pth']
-    )
-    def test_what_is_no_address(self, address):
-        with pytest.raises(CheckpointError, match='cannot be downloaded'):
-            read_checkpoint(address)
-
-    def test_without_the_library(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
-        with pytest.raises(CheckpointError, match='soft.safetensors needs huggingface_hub, which is not installed'):
-            read_checkpoint(self.ADDRESS)
-
-
-def test_checks_map_a_file(tmp_path, monkeypatch):
-    seen, load = [], torch.load
-    monkeypatch.setattr(torch, 'load', lambda path, **options: seen.append(options) or load(path, **options))
-    path = saved(tmp_path / 'x.pth', dict(state_dict={'a': torch.ones(2)}))
-    for peek in (True, False):
-        assert read_checkpoint(path, peek=peek)['state_dict']['a'].tolist() == [1, 1]
-    check_model(torch.nn.ParameterDict(dict(a=torch.zeros(2))), path)
-    assert [options.get('mmap', False) for options in seen] == [True, False, True]
-
-
-@pytest.mark.usefixtures('safe_loading')
-def test_the_loader_of_mmengine_keeps_its_device(tmp_path):
-    path = saved(tmp_path / 'x.pth', {'a': torch.ones(1)})
-    seen = []
-    CheckpointLoader.load_checkpoint(path, map_location=lambda storage, place: seen.append(place) or storage)
-    assert seen == ['cpu']
-
-
-@pytest.mark.usefixtures('safe_loading')
-def test_the_loader_of_mmengine_needs_no_device_of_the_file(tmp_path, monkeypatch):
-    seen, load = [], torch.load
-    monkeypatch.setattr(
-        torch, 'load', lambda *args, **options: seen.append(options['map_location']) or load(*args, **options)
-    )
-    CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', {'a': torch.ones(1)}))
-    assert seen == ['cpu']
-
-
-@pytest.mark.usefixtures('safe_loading')
-def test_the_loader_of_mmengine_takes_what_is_no_checkpoint_of_its_own(tmp_path):
-    for weights in (torch.ones(2), {3: torch.ones(2)}):
-        with pytest.raises(CheckpointError, match='x.pth holds no weights by their names'):
-            CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', dict(state_dict=weights)))
-    noted = dict(state_dict={'a': torch.ones(1)}, meta='by hand')
-    assert CheckpointLoader.load_checkpoint(saved(tmp_path / 'x.pth', noted)) == noted
-
-
-@pytest.mark.usefixtures('safe_loading')
-def test_an_empty_average_is_none(tmp_path):
-    path = saved(tmp_path / 'x.pth', dict(state_dict_ema={}, state_dict=published_state_dict('soft_tiny'), epoch=3))
-    assert set(CheckpointLoader.load_checkpoint(path)) == {'state_dict'}
-
-
-def test_safe_loading_can_be_turned_off():
-    from mmsoft.checkpoint.safe_loading import load_from_weights_only, use_safe_loading
-
-    own = [load_from_local, load_from_http, load_from_http]
-    for on, loaders in ((True, [load_from_weights_only] * 3), (False, own)):
-        use_safe_loading(on)
-        found = [CheckpointLoader._get_checkpoint_loader(path) for path in ('a.pth', 'http://a', 'https://a')]
-        assert found == loaders
-
-
-@pytest.mark.slow
-def test_importing_changes_no_loader():
-    """A config that names the module turns safe loading on; it can be turned off."""
-    code = """if True:
-        import mmsoft
-        from mmengine.runner.checkpoint import CheckpointLoader, load_from_http, load_from_local
-        mmsoft.SOFT, mmsoft.SimAXCiT
-        schemes = lambda: [CheckpointLoader._get_checkpoint_loader(path) for path in ('a.pth', 'http://a', 'https://a')]
-        before = schemes()
-        assert before == [load_from_local, load_from_http, load_from_http], before
-        from mmengine.utils import import_modules_from_strings
-        safe = import_modules_from_strings(['mmsoft.checkpoint.safe_loading'])[0]
-        assert schemes() == [safe.load_from_weights_only] * 3
-        safe.use_safe_loading(False)
-        assert schemes() == before"""
-    subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
 
 
 def test_tensors_that_share_their_memory_are_converted(tmp_path):
