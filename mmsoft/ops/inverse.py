@@ -19,7 +19,7 @@ from .numerics import add_product, as_operator, at_least_float32, exact_product,
 _FEW_TOKENS = 96  # up to so many, the iteration's few small products cost less than the resolvent's many thin ones
 _MANY_STEPS = {torch.float32: 20, torch.float64: 49}  # with more, an αλ² that is rounded to more than 2 grows
 _FEW_STEPS = 16  # with fewer, f falls to zero over a width that takes more terms of the resolvent
-_SHIFT = 2.5  # c, in the middle of a wide minimum of the error; the condition of W is at most 1448 / c
+_SHIFT = 2.5  # c, in the middle of a wide minimum of the error; the condition of W is at most 1448 / c + 1
 _TERMS = {torch.float32: 28, torch.float64: 64}  # for errors of at most 3.2e-6 of f's maximum, and 2e-12
 _BLOCK = 160  # matrices up to this size are inverted by their Cholesky factors, larger ones by products of blocks
 
