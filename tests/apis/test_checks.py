@@ -67,9 +67,6 @@ def test_panoptic_data_are_scored_by_two_files(name):
     assert 'val_evaluator.ann_file is ' in sentence(check_evaluators, cfg, 'val')
 
 
-# Data sets as an OpenMMLab library has built them.
-
-
 @pytest.fixture
 def coco(tmp_path):
     """Settings of a data set of one image with a star and a heart."""
