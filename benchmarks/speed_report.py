@@ -52,7 +52,8 @@ def conditions(runs: pd.DataFrame) -> str:
 
 def overview(runs: pd.DataFrame) -> str:
     """Seconds and peak memory of some backbones, with each allocator; empty if one was not measured."""
-    runs = runs[(runs['dtype'] == 'float32') & runs.model.isin(OVERVIEW)]
+    widths = runs.height.map({224: 224, 800: 1344})
+    runs = runs[(runs['dtype'] == 'float32') & runs.model.isin(OVERVIEW) & (runs.width == widths)]
     by = runs.groupby(['model', 'height', 'backward', 'allocator'])
     digits = '.2f' if set(runs.device) == {'cpu'} else '.4f'  # a GPU takes milliseconds
     seconds, memory = (by.seconds.median().unstack(), digits), (by.memory.max().unstack() / 1e6, '.0f')

@@ -140,14 +140,15 @@ def ablations_text(runs: pd.DataFrame) -> str:
     """Markdown: images a second and peak memory of the papers' ablations, and both as multiples of softmax's."""
     runs = runs[runs.model.isin(ABLATIONS)]
     runs = runs.assign(speed=runs.batch / runs.seconds, memory=runs.memory / 1e6)
-    by = runs.groupby(['model', 'backward', 'allocator']).agg(dict(speed='median', memory='max'))
+    sizes = dict.fromkeys(zip(runs.height, runs.width))
+    by = runs.groupby(['height', 'width', 'model', 'backward', 'allocator']).agg(dict(speed='median', memory='max'))
     lines = []
-    for name, ablation in ABLATIONS.items():
-        cells = [ablation.label]
-        for value, backward, allocator in itertools.product(('speed', 'memory'), (False, True), ALLOCATORS):
-            one, first = (by[value].get((key, backward, allocator)) for key in (name, 'tiny_softmax'))
+    for (height, width), (name, ablation) in itertools.product(sizes, ABLATIONS.items()):
+        cells = [ablation.label + f', {height}×{width}' * ((height, width) != (224, 224))]
+        for value, *case in itertools.product(('speed', 'memory'), (False, True), ALLOCATORS):
+            one, first = (by[value].get((height, width, key, *case)) for key in (name, 'tiny_softmax'))
             cells.append(f'{one:.3g} ({one / first:.2f})' if one and first else '–')
         lines.append(cells)
     parts = itertools.product(('images/s', 'MB'), ('evaluation', 'training'), ALLOCATORS)
     header = ('', *(f'{part}, {unit}, {allocator}' for unit, part, allocator in parts))
-    return markdown(lines, header) if len(runs) else ''
+    return markdown(lines, header) if lines else ''

@@ -19,8 +19,8 @@ from benchmarks import accuracy, common, gpu, parts, speed, spin, worker
 from benchmarks.common import MARKED, ROOT, read_table
 from benchmarks.contenders import contender
 from benchmarks.speed import KEY, main, plan, run_benchmark
-from benchmarks.speed_report import report, texts
-from benchmarks.targets import TARGETS, Run, ratios, targets_text
+from benchmarks.speed_report import overview, report, texts
+from benchmarks.targets import TARGETS, Run, ablations_text, ratios, targets_text
 from benchmarks.worker import ALLOCATORS, Case, measure_all
 from benchmarks.zoo import published_models
 from mmsoft.utils import UsageError
@@ -164,6 +164,20 @@ def test_the_plan_has_what_the_page_says():
     assert '| not met |' in found['targets'] and 'Transformer' in found['ablations']
     assert '**A training' in found['short'] and found['short'].count(' / ') == 17
     assert ' met' not in texts(table[table.allocator == 'glibc'])['targets']
+
+
+def test_images_of_other_sizes_do_not_enter_a_table():
+    table = pd.DataFrame(
+        dict(RUN, **dict(case._asdict(), allocator=allocator)) for case in plan() for allocator in ALLOCATORS
+    )
+    others = (
+        table[table.height == 224].assign(height=side, width=side, seconds=50.0, memory=5e7) for side in (512, 800)
+    )
+    more = pd.concat([table, *others])
+    assert overview(more) == overview(table) != ''
+    lines, rows = ([' '.join(line.split()) for line in ablations_text(one).splitlines()] for one in (more, table))
+    assert lines[2 : len(rows)] == rows[2:] and len(lines) == 3 * len(rows) - 4
+    assert lines[len(rows)].startswith('| Transformer, 512×512 | 0.02 (1.00) |')
 
 
 def test_nothing_is_measured_when_time_is_over(tmp_path, answers, monkeypatch):
