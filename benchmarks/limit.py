@@ -84,7 +84,8 @@ def compare(backbone: nn.Module, images: Tensor, limits: Sequence[int], runs: in
         maps, memory = with_peak(lambda: backbone(images), images.device.type)
         wanted = wanted or maps
         changes = {f'map{index}': float((a - b).norm() / b.norm()) for index, (a, b) in enumerate(zip(maps, wanted), 1)}
-        timer = Timer('backbone(images)', globals=dict(backbone=backbone, images=images))
+        names = dict(backbone=backbone, images=images)
+        timer = Timer('backbone(images)', globals=names, num_threads=torch.get_num_threads())  # its default is 1
         yield dict(limit=limit, **changes, bytes=memory, seconds=timer.timeit(runs).mean if runs else 0.0)
 
 

@@ -32,6 +32,17 @@ def test_the_first_network_is_not_charged_with_what_all_share(monkeypatch):
     assert (first['bytes'], second['bytes']) == (2, 3)
 
 
+def test_time_is_that_of_all_threads(monkeypatch):
+    model, seen = SOFT(dict(embed_dims=[16], num_heads=[1], depths=[1]), out_indices=0).eval(), set()
+    model.register_forward_hook(lambda *_: seen.add(torch.get_num_threads()))
+    monkeypatch.setattr(limit, 'with_peak', lambda run, device: (run(), 0))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    list(compare(model, torch.randn(1, 3, 64, 64), [100], runs=1))
+    torch.set_num_threads(before)
+    assert seen == {2}
+
+
 def test_networks_without_bottleneck_tokens():
     model = SimADeiT(dict(embed_dims=32, num_heads=2, depth=1), out_indices=0)
     with pytest.raises(UsageError, match='SimADeiT has no SOFTAttention'):
