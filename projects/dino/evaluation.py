@@ -5,11 +5,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mmengine.dist import all_gather
 from mmengine.model import BaseModule
 from mmengine.registry import LOOPS, MODELS
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 from torch.utils.data import DataLoader
+
+from .training import unwrapped
 
 
 def knn_votes(
@@ -70,14 +73,14 @@ class KNNTestLoop(BaseLoop):
 
     @torch.no_grad()
     def _features(self, loader: DataLoader) -> tuple[Tensor, Tensor]:
-        """Features (N, C) and classes (N) of all images."""
-        model = self.runner.model
-        features, labels = [], []
+        """Features (N, C) and classes (N) of all images, also of those that other processes have."""
+        model, features, labels = unwrapped(self.runner), [], []
         for batch in loader:
             batch = model.data_preprocessor(batch)
             features.append(model(batch['inputs'], mode='tensor'))
             labels.append(torch.cat([sample.gt_label for sample in batch['data_samples']]).to(features[-1].device))
-        return torch.cat(features), torch.cat(labels)
+        found = [torch.stack(all_gather(torch.cat(each)), 1).flatten(0, 1) for each in (features, labels)]
+        return tuple(each[: len(loader.dataset)] for each in found)  # the sampler begins again to give all as many
 
 
 @MODELS.register_module()

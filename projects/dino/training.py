@@ -46,7 +46,7 @@ class DINOHook(Hook):
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Sets weight decay and temperature, and what is frozen."""
-        model, wrapper = _model(runner), runner.optim_wrapper
+        model, wrapper = unwrapped(runner), runner.optim_wrapper
         for group in wrapper.param_groups:
             if group['weight_decay']:
                 group['weight_decay'] = cosine(*self.weight_decay, runner.iter, runner.max_iters)
@@ -55,10 +55,11 @@ class DINOHook(Hook):
 
     def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
         """Moves the teacher."""
-        _model(runner).update_teacher(cosine(self.momentum, 1.0, runner.iter, runner.max_iters))
+        unwrapped(runner).update_teacher(cosine(self.momentum, 1.0, runner.iter, runner.max_iters))
 
 
-def _model(runner: Runner) -> DINO:
+def unwrapped(runner: Runner) -> DINO:
+    """The model without the wrapper that it has in several processes."""
     return runner.model.module if is_model_wrapper(runner.model) else runner.model
 
 

@@ -12,12 +12,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler
 from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULERS, TRANSFORMS, init_default_scope
+from mmpretrain.structures import DataSample
+from torch.utils.data import DataLoader
 
 from mmsoft import apis
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import dicts
-from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection
+from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection, evaluation
 from projects.dino import __main__ as tool
 from projects.dino.__main__ import table
 from projects.dino.digits import make_data
@@ -265,6 +268,29 @@ def test_the_first_vote_and_the_first_five_are_scored(monkeypatch):
     loop = KNNTestLoop(run, 'queries', 'bank', neighbours=[7])
     monkeypatch.setattr(loop, '_features', found.get)
     assert loop.run() == pytest.approx({'knn/top1_7': 100 / 3, 'knn/top5_7': 200 / 3})
+
+
+def test_features_are_those_of_all_processes(monkeypatch):
+    """Of two processes and five images, of which the sampler gives each three."""
+    images = [(torch.full((1,), float(place)), torch.tensor(place)) for place in range(5)]
+    model = torch.nn.Module()
+    model.forward = lambda inputs, mode: inputs
+    model.data_preprocessor = lambda batch: dict(
+        inputs=torch.stack([image for image, _ in batch]), data_samples=[DataSample().set_gt_label(y) for _, y in batch]
+    )
+    parts, loops = [], []
+    for rank in range(2):
+        monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda rank=rank: (rank, 2))
+        loader = DataLoader(images, 2, sampler=DefaultSampler(images, shuffle=False), collate_fn=list)
+        run = SimpleNamespace(model=torch.nn.DataParallel(model), build_dataloader=lambda one: one)
+        loops.append(KNNTestLoop(run, loader, loader))
+        monkeypatch.setattr(evaluation, 'all_gather', lambda x: parts.append(x) or [x])
+        loops[rank]._features(loader)
+    for loop in loops:
+        gathered = iter([parts[::2], parts[1::2]])
+        monkeypatch.setattr(evaluation, 'all_gather', lambda _, gathered=gathered: next(gathered))
+        features, classes = loop._features(loop.bank)
+        assert features.flatten().tolist() == classes.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize('name', BACKBONES)
