@@ -1,6 +1,7 @@
 """What the commands of the projects share: the options, scores that are kept, and their means over seeds."""
 
 import argparse
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,9 @@ from statistics import mean, stdev
 from typing import Any, Callable, NamedTuple, Optional
 
 from benchmarks.common import fill_page
+from mmsoft.utils import UsageError
 from mmsoft.utils.cli import command_line
+from mmsoft.utils.config import load_config
 from mmsoft.utils.files import atomic_write
 
 
@@ -95,8 +98,20 @@ def publish(
     fill_page(folder / 'README.md', results=lambda _: table(scores))
 
 
-def kept(file: Path, compute: Callable[[], Any]) -> Any:
-    """What a JSON file holds; if there is none, what ``compute`` returns is written to it first."""
+def kept(file: Path, config: str, options: dict[str, Any], compute: Callable[[], Any]) -> Any:
+    """What a JSON file holds; if there is none, what ``compute`` returns is written to it first.
+
+    ``settings.txt`` beside it has a hash of the config with the options, from before ``compute`` on.
+
+    Raises:
+        UsageError: If it has another one: the score, or the checkpoint to go on from, is of another training.
+    """
+    settings = file.with_name('settings.txt')
+    now = hashlib.sha1(repr(load_config(config, options).to_dict()).encode()).hexdigest()[:10]
+    if settings.exists() and settings.read_text() != now:
+        raise UsageError(f'{file.parent} has a training with other settings; move it away, or delete it.')
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(now)
     if not file.exists():
         write(file, compute())
     return json.loads(file.read_text())

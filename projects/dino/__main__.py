@@ -50,7 +50,7 @@ def _score(method: str, name: str, folder: Path, options: dict[str, Any], key: s
         train(config, str(folder), resume='auto', cfg_options=options)
         return round(test(config, str(latest_checkpoint(folder)), str(folder), cfg_options=options)[key], 2)
 
-    return kept(folder / 'score.json', compute)
+    return kept(folder / 'score.json', config, options, compute)
 
 
 def table(scores: dict[str, list[dict[str, float]]]) -> str:

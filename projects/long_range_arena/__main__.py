@@ -43,7 +43,7 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> float:
         (best,) = folder.glob('best_*.pth')
         return round(test(config, str(best), str(folder), cfg_options=options)['accuracy/top1'], 2)
 
-    return kept(folder / 'score.json', compute)
+    return kept(folder / 'score.json', config, options, compute)
 
 
 def table(scores: dict[str, list[float]]) -> str:

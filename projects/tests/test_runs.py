@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 
+from mmsoft.utils import UsageError
 from projects.runs import Data, command, kept, spread
 
 
@@ -55,9 +56,17 @@ def test_the_page_has_the_table_of_the_results(name):
     assert f'<!-- results -->\n{project.table(scores)}\n<!-- end -->' in page
 
 
-def test_a_score_is_computed_once(tmp_path):
-    assert kept(tmp_path / 'score.json', lambda: {'x': 1.5}) == {'x': 1.5}
-    assert kept(tmp_path / 'score.json', None) == {'x': 1.5}
+def test_a_score_is_computed_once_and_is_of_its_settings(tmp_path):
+    config, file = tmp_path / 'config.py', tmp_path / 'work/score.json'
+    config.write_text("default_scope = 'mmdet'\nlr = 1")
+    assert kept(file, str(config), dict(seed=2), lambda: {'x': 1.5}) == {'x': 1.5}
+    assert kept(file, str(config), dict(seed=2), None) == {'x': 1.5}
+    with pytest.raises(UsageError, match='work has a training with other settings'):
+        kept(file, str(config), dict(seed=3), None)
+    file.unlink()
+    config.write_text("default_scope = 'mmdet'\nlr = 2")
+    with pytest.raises(UsageError, match='other settings'):  # from whose checkpoint it would go on
+        kept(file, str(config), dict(seed=2), dict)
 
 
 def test_spread_is_that_of_a_sample():

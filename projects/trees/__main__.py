@@ -33,9 +33,9 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> dict[str, float
         By photograph: AP50, AP (of 100 detections) and, of our networks, AP50 without their attention.
     """
     config, folder = str(CONFIGS / f'{name}.py'), WORK / f'{name}_{seed}'
+    changed = {'randomness.seed': seed, **(options or {})}
 
     def compute() -> dict[str, float]:
-        changed = {'randomness.seed': seed, **(options or {})}
         train(config, str(folder), resume='auto', cfg_options=changed)
         checkpoint = str(latest_checkpoint(folder))
         attends = load_config(config).model.backbone.type.startswith('mmsoft.')
@@ -48,7 +48,7 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> dict[str, float
                 scores[f'{photograph} without attention'] = controlled
         return scores
 
-    return kept(folder / 'scores.json', compute)
+    return kept(folder / 'scores.json', config, changed, compute)
 
 
 def score(

@@ -164,7 +164,7 @@ def test_the_checkpoint_of_the_best_validation_of_each_attention_is_tested(tmp_p
 
     def train(config, folder, resume, cfg_options):
         asked.append((resume, cfg_options['model.attention'], cfg_options['randomness.seed']))
-        Path(folder).mkdir(parents=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for file in ('iter_4000.pth', 'best_accuracy_top1_iter_3000.pth'):
             Path(folder, file).touch()
 
