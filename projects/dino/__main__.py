@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
+from benchmarks.common import markdown
 from mmsoft.apis import test, train
 from mmsoft.engine.checkpoints import latest_checkpoint
 
@@ -60,7 +59,7 @@ def table(scores: dict[str, list[dict[str, float]]]) -> str:
         [name, len(each), *(spread([one[method] for one in each], 1) for method in methods)]
         for name, each in scores.items()
     ]
-    return tabulate(rows, ['network', 'seeds', *methods], tablefmt='github', disable_numparse=True)
+    return markdown(rows, ['network', 'seeds', *methods])
 
 
 if __name__ == '__main__':

@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-from tabulate import tabulate
-
+from benchmarks.common import markdown
 from mmsoft.apis import test, train
 
 from ..runs import command, kept, spread
@@ -50,7 +49,7 @@ def table(scores: dict[str, list[float]]) -> str:
     """Means and, of several seeds, standard deviations, as a Markdown table."""
     rows = [[f'`{name}`', len(each), spread(each, 1), PUBLISHED.get(name, '–')] for name, each in scores.items()]
     headers = ['attention', 'seeds', 'lists of 7 to 19', 'published, 501 to 1,999']
-    return tabulate(rows, headers, tablefmt='github', disable_numparse=True)
+    return markdown(rows, headers)
 
 
 if __name__ == '__main__':

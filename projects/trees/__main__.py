@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Optional
 
-from tabulate import tabulate
-
+from benchmarks.common import markdown
 from mmsoft.apis import test, train
 from mmsoft.engine.checkpoints import latest_checkpoint
 from mmsoft.utils.config import load_config
@@ -73,7 +72,7 @@ def table(runs: dict[str, list[dict[str, float]]]) -> str:
     ]
     rows = [[name, len(each), *(_mean(each, keys) for _, keys in columns)] for name, each in runs.items()]
     header = ['config', 'seeds', *(title for title, _ in columns)]
-    return tabulate(rows, header, tablefmt='github', disable_numparse=True)
+    return markdown(rows, header)
 
 
 def _mean(runs: list[dict[str, float]], keys: Sequence[str]) -> str:
