@@ -1,10 +1,10 @@
-r"""Gaussian products by PyTorch's fused attention kernels. The newest torch they were tested with is 2.13.
+r"""Gaussian products computed by PyTorch's fused attention kernels, tested with torch up to 2.13.
 
-For scores S_ij = x_i·y_j - ½‖y_j‖² an attention kernel returns O = softmax(S) b and its log-sums ℓ, so that
-exp(ℓ_i - ½‖x_i‖²) O_i is the Gaussian product. Its backward pass computes exp(S - ℓ): given ½‖x_i‖² in place of ℓ
-this is the Gaussian kernel, and given zeros in place of O the derivative of softmax's division vanishes.
+For scores S_ij = x_i·y_j - ½‖y_j‖² an attention kernel returns O = softmax(S) b and the logsumexp ℓ of each row of S,
+so exp(ℓ_i - ½‖x_i‖²) O_i is the Gaussian product. Its backward pass computes exp(S - ℓ). With ½‖x_i‖² in place of ℓ,
+this is the Gaussian kernel; with zeros in place of O, the derivative of softmax's division vanishes.
 
-Tokens are of shape (B, h, n, d) and (B, h, m, d), values of (B, h, m, c).
+Tokens x and y have shapes (B, h, n, d) and (B, h, m, d), values b (B, h, m, c).
 """
 
 import functools
@@ -19,7 +19,7 @@ from torch import Tensor
 from .numerics import exact_product
 
 aten = torch.ops.aten
-# Fewer blocks of 64 rows leave a GPU idle; then the longer side is cut into parts, of so many tokens or more.
+# With fewer blocks of 64 rows, a GPU idles; the longer side is then split into parts of at least _PART tokens.
 _BLOCKS, _PART = 256, 1024
 
 
@@ -28,7 +28,7 @@ def _takes(name: str, argument: str) -> bool:
     return operator is not None and argument in (a.name for a in operator.default._schema.arguments)
 
 
-# Since torch 2.3 and 2.1. AMD's version of the latter is another kernel with other rules.
+# The kernel for CPUs exists since torch 2.3, CUDA's since 2.1. AMD's version of the latter has other rules.
 _ON_CPU = _takes('_scaled_dot_product_flash_attention_for_cpu_backward', 'attn_mask')
 _ON_CUDA = _takes('_scaled_dot_product_efficient_attention_backward', 'attn_bias') and torch.version.hip is None
 
@@ -36,8 +36,8 @@ _ON_CUDA = _takes('_scaled_dot_product_efficient_attention_backward', 'attn_bias
 def serves(x: Tensor, y: Tensor, b: Tensor) -> bool:
     """Whether PyTorch has a fused kernel for these tokens and values, the process allows it, and it passes a check."""
     kind = x.device.type
-    # Half precision would round the kernel to 8 or 11 bits, where z in Pᵀz is large and of changing sign. CUDA's kernel
-    # for float32 takes three TF32 products for one, whatever the process allows.
+    # Half precision would round the kernel to 8 or 11 bits, but z in Pᵀz has large entries of both signs. CUDA's kernel
+    # computes each float32 product as three TF32 products, whatever the process allows.
     exists = _ON_CPU if kind == 'cpu' else _ON_CUDA and kind == 'cuda' and x.dtype == torch.float32
     allowed = kind == 'cpu' or torch.backends.cuda.mem_efficient_sdp_enabled()
     if not (exists and allowed and all(t.numel() for t in (x, y, b))) or os.environ.get('MMSOFT_GAUSSIAN') == 'tiled':
@@ -48,7 +48,7 @@ def serves(x: Tensor, y: Tensor, b: Tensor) -> bool:
 
 @functools.cache
 def _works(device: torch.device, dtype: torch.dtype) -> bool:
-    """The self-check: a small problem, forward and backward, against the formula. Waits for the device."""
+    """Checks the kernel, forward and backward, against the formula on a small problem; waits for the device."""
     x, y, b, grad = (
         torch.arange(float(n * 16), dtype=dtype, device=device).mul(step).sin().view(1, 2, n, 8)
         for n, step in ((70, 1), (37, 2), (37, 3), (70, 4))
@@ -100,7 +100,7 @@ def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Ten
             grad, x, y, b, out, log_sum, 0.0, False, attn_mask=mask, scale=1.0
         )
     else:
-        # As the forward pass would return them: memory in the order (B, n, h, c), and rows in multiples of 32.
+        # The layout of the forward pass: `out` has the memory order (B, n, h, c), `log_sum` a multiple of 32 rows.
         out = torch.zeros_like(grad.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
         log_sum = F.pad(log_sum, (0, -x.size(2) % 32), value=float('inf'))
         seed, wanted = torch.zeros((), dtype=torch.long, device=x.device), [True, True, True, False]
@@ -114,7 +114,7 @@ def backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Ten
 
 
 def _mask(x: Tensor, y: Tensor) -> Tensor:
-    """-½‖y‖² for all rows; on a GPU for each row of x, at addresses that are multiples of 64 bytes."""
+    """The bias -½‖y‖² of the scores; on a GPU expanded to the rows of x, each at a multiple of 64 bytes."""
     m, mask = y.size(-2), -_half_norms(y).unsqueeze(-2)
     return mask if x.device.type == 'cpu' else F.pad(mask, (0, -m % 16))[..., :m].expand(-1, -1, x.size(-2), -1)
 
@@ -124,9 +124,9 @@ def _half_norms(x: Tensor) -> Tensor:
 
 
 def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The same width for all, filled up with zeros, on a GPU a multiple of 4, and channels next to each other.
+    """Pads all tensors with zeros to one width, on a GPU a multiple of 4, and makes the channels contiguous.
 
-    In memory, heads are the second dimension of tokens, and the third of values and gradients.
+    In memory, tokens are ordered (B, h, n, d); values and gradients are ordered (B, n, h, c).
     """
     width = max(t.size(-1) for t in (*tokens, *values))
     width += 0 if tokens[0].device.type == 'cpu' else -width % 4
@@ -137,7 +137,7 @@ def _aligned(tokens: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[list[T
 
 
 def _parts(x: Tensor, short: int, long: int) -> int:
-    """In how many parts the ``long`` side keeps a GPU busy that has one block for 64 tokens of the ``short`` side."""
+    """Into how many parts to split the ``long`` side, for a GPU that runs one block per 64 ``short`` tokens."""
     if x.device.type == 'cpu':
         return 1
     blocks = x.size(0) * x.size(1) * -(-short // 64)
@@ -145,7 +145,7 @@ def _parts(x: Tensor, short: int, long: int) -> int:
 
 
 def _cut(x: Tensor, parts: int) -> Tensor:
-    """Tokens (B, h, n, d) in parts, as more heads, filled up with zeros: (B, h · parts, ⌈n / parts⌉, d)."""
+    """Splits tokens (B, h, n, d) into parts that act as heads, zero-padded: (B, h · parts, ⌈n / parts⌉, d)."""
     missing = -x.size(-2) % parts
     x = F.pad(x, (0, 0, 0, missing)) if missing else x
     return x.unflatten(-2, (parts, -1)).flatten(1, 2)

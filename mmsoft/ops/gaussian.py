@@ -1,7 +1,7 @@
 r"""SOFT's Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)`, and its product with values.
 
-The product never holds the whole kernel: it comes from PyTorch's fused attention kernels (:mod:`mmsoft.ops.fused`) or,
-always with ``MMSOFT_GAUSSIAN=tiled`` in the environment, tile by tile. Neither is for torch.func.
+The product never holds the whole kernel. PyTorch's fused attention kernels compute it (:mod:`mmsoft.ops.fused`), or a
+loop over tiles, which the environment variable ``MMSOFT_GAUSSIAN=tiled`` enforces. Neither supports torch.func.
 """
 
 from math import prod
@@ -14,15 +14,15 @@ from . import fused
 from .numerics import as_operator, at_least_float32, exact_product, is_compiling, is_exporting, no_autocast
 
 TILE_ELEMENTS = {'cpu': 2**20, 'cuda': 2**27}  # of the kernel, at a time; on a CPU, a tile stays in cache
-MIN_EXPONENT = -80.0  # from -87.3 down exp is a subnormal number, with which a CPU is several times as slow, or 0
+MIN_EXPONENT = -80.0  # below -87.3 exp is 0 or subnormal; subnormal numbers make a CPU several times as slow
 
 
 @at_least_float32
 def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -> Tensor:
-    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4, √d in the tokens).
+    r"""Gaussian kernel :math:`K_{ij} = \exp(-\frac12 \|x_i - y_j\|^2)` (2110.11945, Eq. 4, with √d in the tokens).
 
-    Of tokens (..., n, d) and (..., m, d): (..., n, m), values in (0, 1], in their dtype, computed in at least float32.
-    Without ``y``, it is ``x``, and the diagonal is 1 + ``ridge``; with it, ``ridge`` has no effect.
+    Maps tokens (..., n, d) and (..., m, d) to (..., n, m), with values in (0, 1] and the dtype of ``x``; computes in at
+    least float32. ``y`` defaults to ``x``: then the diagonal is 1 + ``ridge``, which otherwise has no effect.
     """
     diagonal = 1 + ridge if y is None else None
     if not is_exporting():
@@ -38,8 +38,8 @@ def gaussian_kernel(x: Tensor, y: Optional[Tensor] = None, ridge: float = 0.0) -
 def gaussian_product(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     r"""Gaussian kernel matrix times values, :math:`O_i = \sum_j \exp(-\frac12 \|x_i - y_j\|^2) \, b_j`.
 
-    Of tokens (B, h, n, d), (B, h, m, d) and values (B, h, m, c) of one dtype: (B, h, n, c), in at least float32. Images
-    and heads are broadcast. The n×m matrix is never held, also not in a backward pass without ``create_graph=True``.
+    Maps tokens (B, h, n, d), (B, h, m, d) and values (B, h, m, c) of one dtype to (B, h, n, c), in at least float32. B
+    and h are broadcast. The n×m matrix is never held, nor in the backward pass unless ``create_graph=True``.
     """
     if is_exporting():
         return _kernel(*_centred(x, y)) @ b
@@ -113,19 +113,19 @@ def _backward(grad: Tensor, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Te
     return torch.cat(dx, -2), dy, db
 
 
-# A compiler would write out what the fused kernels of a GPU take as one row.
+# A compiler would materialise the bias of the scores, which a GPU's fused kernels read as one expanded row.
 _compiled_forward = as_operator('gaussian', _forward, lambda x, y, b: b.new_empty(*x.shape[:-1], b.size(-1)))
 _compiled_backward = as_operator('gaussian_grad', _backward, lambda _, *xyb: tuple(t.new_empty(t.shape) for t in xyb))
 
 
 def _tiles(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """Runs of rows whose kernels with all of y are no larger than a tile."""
+    """Splits the rows of x, so that the kernel of each part with all of y is no larger than a tile."""
     elements = TILE_ELEMENTS.get(x.device.type, TILE_ELEMENTS['cuda'])
     return x.split(max(1, elements // max(1, prod(y.shape[:-1]))), dim=-2)
 
 
 def _kernel(x: Tensor, y: Tensor) -> Tensor:
-    """Kernel of (..., n, d) and (..., m, d) by one product, which the norms are part of: (..., n, m)."""
+    """Kernel (..., n, m) of tokens (..., n, d) and (..., m, d), by one matrix product that includes the norms."""
     half_x, half_y = (t.square().sum(-1, keepdim=True) * -0.5 for t in (x, y))
     rows = torch.cat([x, half_x, torch.ones_like(half_x)], -1)
     columns = torch.cat([y, torch.ones_like(half_y), half_y], -1)
@@ -133,7 +133,7 @@ def _kernel(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _centred(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Both token sets around the mean of the smaller one, which keeps digits, also beside a query that is far away."""
+    """Subtracts the mean of the smaller token set from both, which keeps digits, even with a query far away."""
     if not is_exporting() and (x.numel() == 0 or y.numel() == 0):
         return x, y
     center = (y if is_exporting() or y.size(-2) <= x.size(-2) else x).detach().mean(-2, keepdim=True)

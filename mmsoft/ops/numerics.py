@@ -1,4 +1,4 @@
-"""What every operator depends on: the digits that arithmetic keeps, and whether a graph is exported or compiled."""
+"""Precision of the operators' arithmetic, and checks of whether a graph is being exported or compiled."""
 
 import contextlib
 import functools
@@ -17,8 +17,8 @@ _HAS_CUSTOM_OP = hasattr(torch.library, 'custom_op')  # since torch 2.4
 def at_least_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Runs ``function`` outside autocast, on float32 copies of float16 and bfloat16 tensors; float64 stays float64.
 
-    Sums of many exponentials, an inverse and an l1 norm have no meaning in half precision. If the process
-    lets a CPU round float32 products (``torch.set_float32_matmul_precision('medium')``), it runs in float64, in about
+    Sums of many exponentials, an inverse and an l1 norm have no meaning in half precision. If the process lets a CPU
+    round float32 products (``torch.set_float32_matmul_precision('medium')``), ``function`` runs in float64, in about
     twice the time. The result has the dtype of the first argument.
     """
     name = next(iter(inspect.signature(function).parameters))
@@ -27,7 +27,7 @@ def at_least_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def promoted(*args: Any, **kwargs: Any) -> Tensor:
         first = args[0] if args else kwargs.get(name)
         if not isinstance(first, Tensor):
-            return function(*args, **kwargs)  # raises the error that fits
+            return function(*args, **kwargs)  # raises its own error
         rounds = first.device.type == 'cpu' and not is_exporting() and _rounds_float32('cpu')
         narrow, wide = ((*HALF, torch.float32), torch.float64) if rounds else (HALF, torch.float32)
 
@@ -55,24 +55,24 @@ def autocast_enabled(device_type: str) -> bool:
 
 
 def exact_product(a: Tensor, b: Tensor) -> Tensor:
-    """``a b`` of (..., n, k) and (..., k, m) with all digits of float32, also where a GPU may take TF32 for float32.
+    """``a b`` of (..., n, k) and (..., k, m) with all digits of float32, even if the process allows TF32 on a GPU.
 
-    On a CPU, :func:`at_least_float32` must be around it. Where a GPU may take TF32, its derivative has TF32's digits.
+    On a CPU, call it inside :func:`at_least_float32`. Where TF32 is allowed, its derivative is rounded to TF32.
     """
-    product = torch.bmm if a.dim() == b.dim() == 3 else torch.matmul  # matmul takes four calls more
+    product = torch.bmm if a.dim() == b.dim() == 3 else torch.matmul  # matmul makes four more calls
     first, *others = _factors(a, b)
     return sum((product(left, right) for left, right in others), product(*first))
 
 
 def add_product(c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta · c + alpha · a b`` by as many launches as :func:`exact_product`: (g, n, m), (g, n, k), (g, k, m)."""
+    """``beta · c + alpha · a b`` of (g, n, m), (g, n, k), (g, k, m), in as many launches as :func:`exact_product`."""
     for left, right in _factors(a, b):
         c, beta = torch.baddbmm(c, left, right, beta=beta, alpha=alpha), 1
     return c
 
 
 def as_operator(name: str, function: Callable, fake: Callable[..., Any]) -> Any:
-    """``function`` as one operator, into which compilers do not look; ``fake`` makes results of the same shapes."""
+    """``function`` as one operator that compilers do not trace; ``fake`` returns empty tensors of the same shapes."""
 
     @functools.wraps(function)
     def contiguous(*args: Any) -> Any:
@@ -88,13 +88,13 @@ def as_operator(name: str, function: Callable, fake: Callable[..., Any]) -> Any:
 
 
 def at_a_time(elements: int, each: int, count: int) -> int:
-    """How many of ``count`` matrices of ``each`` elements fit into ``elements``, 0 if none; if not all, made even."""
+    """How many of ``count`` matrices of ``each`` elements fit into ``elements``: all, an even number, one or none."""
     some = min(elements // max(1, each), count)
     return some - some % 2 if 1 < some < count else some
 
 
 def tf32_parts(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Pairs whose products add up to ``a b`` even if TF32 keeps 11 bits of each factor: leading bits and rests."""
+    """Pairs of leading bits and rests whose products add up to ``a b``, even if TF32 keeps 11 bits of each factor."""
     high_a, high_b = ((t.contiguous().view(torch.int32) & -(2**13)).view(torch.float32) for t in (a, b))
     return (high_a, high_b), (high_a, b - high_b), (a - high_a, high_b)
 
@@ -117,8 +117,8 @@ def _rounds_float32(device_type: str) -> bool:
 def is_exporting() -> bool:
     """Whether ``torch.export`` or ``torch.onnx.export`` is tracing.
 
-    An exported graph gets plain formulas instead of autograd functions, fused kernels and choices by value. Before
-    torch 2.4 so does ``torch.compile``, which cannot be told from ``torch.export`` there.
+    An exported graph has plain formulas in place of autograd functions, fused kernels and branches that depend on
+    values. So has ``torch.compile`` before torch 2.4, where it cannot be told apart from ``torch.export``.
     """
     if torch.onnx.is_in_onnx_export():
         return True
@@ -129,7 +129,7 @@ def is_exporting() -> bool:
 
 
 def is_recording() -> bool:
-    """Whether a graph is recorded that keeps no choice by size: :func:`is_exporting`, or ``torch.jit.trace``."""
+    """Whether a graph without branches on sizes is recorded: :func:`is_exporting`, or ``torch.jit.trace``."""
     return torch.jit.is_tracing() or is_exporting()
 
 
@@ -149,10 +149,10 @@ for _function in (_rounds_float32, _dynamo_exports):  # their names must begin w
 
 
 def clamp_size(size: Size, maximum: int = 2**31) -> Size:
-    """``min(size, maximum)``, which an exported graph computes anew for each input.
+    """``min(size, maximum)``, which an exported graph computes for each input.
 
-    A size is a tensor under ``torch.onnx.export``, a symbol of 2 or more under ``torch.export`` (``min`` would be
-    exported as the smaller one in the example), and a number otherwise.
+    A size is a tensor under ``torch.onnx.export``, a symbol of at least 2 under ``torch.export`` (which would replace
+    ``min`` by the smaller argument in the example), and a number otherwise.
     """
     if isinstance(size, Tensor):
         return size.clamp(max=maximum)
@@ -165,7 +165,7 @@ def clamp_size(size: Size, maximum: int = 2**31) -> Size:
 
 
 def fresh_size_symbol(x: Tensor, dim: int) -> Tensor:
-    """``x`` with a new symbol for one size: if it is a formula, each operator on it costs ``torch.export`` a second."""
+    """Gives one size of ``x`` a new symbol: ``torch.export`` takes a second per operator on a size with a formula."""
     if _is_export_symbol(x.size(dim)):
         x = x.index_select(dim, torch.arange(clamp_size(x.size(dim)), device=x.device))  # type: ignore[arg-type]
     return x

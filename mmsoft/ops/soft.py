@@ -1,4 +1,4 @@
-"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel, whose P (m, n) is held for some heads or for none."""
+"""SOFT's product, Pᵀ · inv(A) · P · v with a Gaussian kernel. P (m, n) is held for some heads or for none."""
 
 from typing import Union
 
@@ -11,7 +11,7 @@ from .inverse import inverse_product
 from .numerics import at_a_time, at_least_float32, exact_product, is_compiling, is_exporting, is_recording
 
 RIDGE = 0.01
-# Of P, 30 MB in float32: a CPU that needs no gradient forms that of so many heads once for both products.
+# Elements of P, 30 MB in float32: without gradients, a CPU computes P of as many heads once for both products.
 HELD_ELEMENTS = 15 * 2**19
 
 
@@ -22,7 +22,7 @@ def soft_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: int = 2
     Args:
         q (Tensor): Queries, which are also the keys, shape (B, h, n, d).
         bottleneck (Tensor): Bottleneck tokens, shape (B, h, m, d).
-        v (Tensor): Values, shape (B, h, n, c), or (B, 1, n, c) of all heads.
+        v (Tensor): Values, shape (B, h, n, c), or (B, 1, n, c) shared by all heads.
         iterations (int): Newton–Raphson steps. Defaults to 20.
 
     Returns:
@@ -41,9 +41,9 @@ def soft_norm_attention(q: Tensor, bottleneck: Tensor, v: Tensor, iterations: in
 
 
 def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, gain: Union[float, Tensor] = 1) -> Tensor:
-    """SOFT, or SOFT-Norm with ``norm``, times a gain, such as each head's (B, h, 1, 1)."""
+    """SOFT, or SOFT-Norm with ``norm``, times a gain: a number, or one per head (B, h, 1, 1)."""
     if not is_recording() and tokens.size(2) < 4 and q.dtype == torch.float32 and q.device.type in ('cpu', 'cuda'):
-        # Row sums of two tokens are equal; at αλ² = 2 the iteration makes a million of one rounding error.
+        # Two tokens have equal row sums. At αλ² = 2, the iteration then magnifies a rounding error a million times.
         return attend(q.double(), tokens.double(), v.double(), norm, iterations, gain).float()
     matrix = gaussian_kernel(tokens, ridge=0 if norm else RIDGE)
     row_sums = matrix.sum(-1, keepdim=True)
@@ -55,7 +55,7 @@ def attend(q: Tensor, tokens: Tensor, v: Tensor, norm: bool, iterations: int, ga
 def _product(iterations: int, *tensors: Tensor) -> Tensor:
     """Pᵀ · after · inv(A) · before · P · v of tensors that have heads as their second dimension."""
     q, tokens, v, matrix, alpha, before, after = tensors
-    holds = is_exporting()  # P, of all heads in an exported graph, of some at a time on a CPU without gradients
+    holds = is_exporting()  # P: of all heads in an exported graph, of some at a time on a CPU without gradients
     if q.device.type == 'cpu' and not (is_recording() or is_compiling() or torch.is_grad_enabled()):
         heads = at_a_time(HELD_ELEMENTS, q.size(0) * q.size(2) * tokens.size(2), q.size(1))
         if 0 < heads < q.size(1):
@@ -76,15 +76,15 @@ def soft_alpha(row_sums: Tensor) -> Tensor:
 def soft_norm_alpha(kernel: Tensor, row_sums: Tensor) -> Tensor:
     r"""Starting scale of SOFT-Norm's iteration for matrices A of shape (B, h, m, m) and their row sums: (B, 1, 1, 1).
 
-    ``2 / ‖A‖₁²``, halved at most ten times while ``‖I - α A²‖₁ > 1.01``. Both norms are taken over the heads of one
-    image, by the published network over the batch. A has no negative entry, so row sums and diagonal of A² suffice.
+    ``2 / ‖A‖₁²``, halved at most ten times while ``‖I - α A²‖₁ > 1.01``. Both norms are maxima over the heads of an
+    image (published: of the batch). A has no negative entry, so row sums and diagonal of A² suffice.
     """
     square_diagonal = torch.linalg.vector_norm(kernel, dim=-1, keepdim=True).square()
     return norm_alpha(row_sums, exact_product(kernel, row_sums), square_diagonal)
 
 
 def norm_alpha(row_sums: Tensor, square_row_sums: Tensor, square_diagonal: Tensor) -> Tensor:
-    """:func:`soft_norm_alpha` from the row sums of A, the row sums s of A² and its diagonal d, each (B, h, m, 1)."""
+    """:func:`soft_norm_alpha` from the row sums of A, and row sums s and diagonal d of A², each (B, h, m, 1)."""
     alpha = 2 / row_sums.amax((1, 2, 3), keepdim=True).square()
     candidates = alpha * 0.5 ** torch.arange(10, dtype=alpha.dtype, device=alpha.device)
     below = 1 + candidates * (square_row_sums - 2 * square_diagonal).amax((1, 2, 3), keepdim=True)
