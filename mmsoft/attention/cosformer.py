@@ -17,12 +17,12 @@ from .base import MultiheadAttention, Site
 class CosFormerAttention(MultiheadAttention):
     r""":math:`\phi(q)(\phi(k)^\top v)` divided by :math:`\phi(q) \sum_j \phi(k_j)`, with φ = ReLU (2202.08791, Eq. 8).
 
-    With ``reweight``, each weight is multiplied by :math:`\cos(i - i') \cos(j - j')` of the tokens' rows and columns,
-    which run from 0 to π/2 over the map, as SimA extends CosFormer to images (2206.08898, App. A.3): four products
-    instead of one. Class tokens stand at the first row and column. Convolutional projections are not used.
+    With ``reweight``, each weight is multiplied by :math:`\cos(i - i') \cos(j - j')`. Rows i and columns j of tokens
+    run from 0 to π/2 over the map, as in SimA's extension of CosFormer to images (2206.08898, App. A.3): four products
+    instead of one. Class tokens have the first row and column. Convolutional projections are not used.
 
     Args:
-        reweight (bool): With the cosines. Defaults to False, as in 2206.08898, Table 2.
+        reweight (bool): Whether to use the cosines. Defaults to False, as in 2206.08898, Table 2.
     """
 
     def __init__(self, site: Site, reweight: bool = False) -> None:
@@ -41,7 +41,7 @@ class CosFormerAttention(MultiheadAttention):
 
 @at_least_float32
 def weighted_mean(q: Tensor, k: Tensor, v: Tensor, eps: float) -> Tensor:
-    """Mean of values (B, h, m, c) by the weights q kᵀ of (B, h, n, d) and (B, h, m, d), none negative: (B, h, n, c)."""
+    """Mean (B, h, n, c) of values (B, h, m, c), weighted by q kᵀ ≥ 0 of (B, h, n, d) and (B, h, m, d)."""
     return q @ (k.transpose(-2, -1) @ v) / (q @ k.sum(-2).unsqueeze(-1)).clamp(min=eps)
 
 

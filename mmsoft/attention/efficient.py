@@ -27,5 +27,5 @@ class EfficientAttention(MultiheadAttention):
 
 @at_least_float32
 def efficient_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Of (B, h, n, d), (B, h, m, d) and (B, h, m, c), in float32, as a softmax over m tokens is of order 1/m."""
+    """Product of (B, h, n, d), (B, h, m, d), (B, h, m, c), in float32: a softmax over m tokens is of order 1/m."""
     return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)

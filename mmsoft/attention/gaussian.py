@@ -21,8 +21,8 @@ class GaussianAttention(Attention):
     Keys equal queries. Cost is quadratic in the tokens, memory is not. In 2207.03341, App. B, it does not converge.
 
     Args:
-        normalise (str): ``'none'``; ``'softmax'`` for softmax(S) v over rows, which the authors tried, too (2110.11945,
-            App. A.3), in quadratic memory; ``'mean'``: rows of S over their sums, the softmax of S's exponents.
+        normalise (str): ``'none'``; ``'softmax'``: softmax(S) v over rows, in quadratic memory, which the authors also
+            tried (2110.11945, App. A.3); ``'mean'``: each row of S over its sum, which is the softmax of S's exponents.
     """
 
     def __init__(self, site: Site, normalise: str = 'none') -> None:
@@ -43,7 +43,7 @@ class GaussianAttention(Attention):
 
 @at_least_float32
 def softmax_of_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(S) v for q = k (B, h, n, d) and (B, h, n, c), as S lies in (0, 1] nearly a mean of all: (B, h, n, c)."""
+    """softmax(S) v of q = k (B, h, n, d) and v (B, h, n, c); nearly the mean of all values, as S is in (0, 1]."""
     return gaussian_kernel(k).softmax(-1) @ v
 
 

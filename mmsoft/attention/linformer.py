@@ -17,9 +17,9 @@ from .base import Attention, Site
 class LinformerAttention(Attention):
     r""":math:`\mathrm{softmax}(q (E k)^\top / \sqrt d) \, F v` with E = F (2006.04768, Eq. 7), at any size.
 
-    SOFT compares with Linformer at its own ratio and calls PVT's spatial reduction a special case of it (2110.11945,
-    Sec. 4.2). So E is a convolution whose kernel and stride are the ratio, one d → d filter bank for all heads as in
-    SOFT's bottleneck, with a LayerNorm behind it as in PVT: the parameters of 2110.11945, Table 1. Class tokens are not
+    SOFT compares with Linformer at SOFT's ratio and calls PVT's spatial reduction a special case of it (2110.11945,
+    Sec. 4.2). So E is a convolution with the ratio as kernel size and stride. As in SOFT's bottleneck, all heads share
+    one d → d filter bank; as in PVT, a LayerNorm follows: the parameters of 2110.11945, Table 1. Class tokens are not
     reduced. Convolutional projections of an architecture are not used.
     """
 
@@ -35,7 +35,7 @@ class LinformerAttention(Attention):
 
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-        extra = x.size(1) - hw[0] * hw[1]  # of tokens in front of the map, whose border fills windows that exceed it
+        extra = x.size(1) - hw[0] * hw[1]  # class tokens; the border of the map fills windows that exceed it
         heads = whole_windows(to_map(x[:, extra:], hw), self.ratio).unflatten(1, (self.num_heads, -1)).flatten(0, 1)
         tokens = to_tokens(self.reduce(heads).unflatten(0, (x.size(0), self.num_heads)).flatten(1, 2))
         few = torch.cat([x[:, :extra], self.norm(tokens)], dim=1)

@@ -1,4 +1,4 @@
-"""What attention contributes to a network, and looks at: measured while it runs, and taken away for comparison."""
+"""Measures what attention contributes to a running network and attends to, and removes it for comparison."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ class Contribution:
     """What one attention contributes to its block.
 
     Attributes:
-        share: Norm of what attention gives to the tokens over the norm of what that is added to: the convolution of
-            the values in SOFT, the input of the block elsewhere. None until the network has run.
-        exponent: SOFT: mean of ½‖q − b‖² over queries q and all bottleneck tokens b. The kernel is exp of its negative
-            and enters the product twice, so far above 5 attention is closed. None for other attentions.
-        gain: Norm of the attention's output over the norm of the values, of SOFT and subclasses of MultiheadAttention.
+        share: Norm of the attention's branch over the norm of what it is added to: the convolution of the values in
+            SOFT, the input of the block elsewhere. None until the network has run.
+        exponent: SOFT: mean of ½‖q − b‖² over queries q and all bottleneck tokens b. The kernel is exp(−½‖q − b‖²) and
+            enters the product twice, so far above 5 attention is closed. None for other attentions.
+        gain: Norm of the attention's output over the norm of the values, for SOFT and subclasses of MultiheadAttention.
     """
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Contribution:
 
 @contextmanager
 def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
-    """Measures every attention of a model, but those of the class token alone, while the context lasts.
+    """Measures the attentions of a model, except those of the class token alone, while the context lasts.
 
-    ``model`` contains mmsoft's attentions, or a user's subclasses of them. Yields contributions by the names of the
-    attentions in the model; each forward pass adds to them.
+    ``model`` contains mmsoft's attentions, or a user's subclasses of them. Yields a dict of contributions by the names
+    of the attentions in the model; each forward pass adds to them.
     """
     contributions: dict[str, Contribution] = {}
     modules = dict(model.named_modules())
@@ -70,15 +70,15 @@ def measured_attention(model: nn.Module) -> Iterator[dict[str, Contribution]]:
 
 @contextmanager
 def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) -> Iterator[int]:
-    """Sets the output of attention to zero while the context lasts: the control for whether a network uses it.
+    """Sets the output of attention to zero while the context lasts, as a control for whether a network uses it.
 
-    What a block adds beside attention stays: convolutions of the values, residual connections, FFNs, a bias behind it.
-    Yields the number of attentions. With ``with_cp=True`` the backward pass, which recomputes blocks, belongs inside.
+    The rest of a block stays: convolutions of the values, residual connections, FFNs, the bias of the projection.
+    Yields the number of attentions. With ``with_cp=True``, the backward pass recomputes blocks and belongs inside.
 
     Args:
         model (nn.Module): Any model that contains mmsoft's attentions.
         stages (Sequence[int], optional): Stages of SOFT and CvT, or blocks of XCiT and DeiT, counted from 0. Defaults
-            to None: all but those of the class token alone and, beside others, softmax, as in SOFT's last stage.
+            to None: all, except the class token's and, unless there are no others, softmax, as in SOFT's last stage.
     """
     chosen = _attentions(model)
     if stages is None:
@@ -93,16 +93,16 @@ def without_attention(model: nn.Module, stages: Optional[Sequence[int]] = None) 
 
 
 class Bottleneck(NamedTuple):
-    """Queries (h, d, H', W') of one of SOFT's attentions, and the tokens (h, m, d) that were sampled on a grid."""
+    """Queries (h, d, H', W') of a SOFT attention, and the tokens (h, m, d) that were sampled from them on a grid."""
 
     queries: Tensor
     tokens: Tensor
     grid: tuple[int, int]
 
     def kernel(self, y: float, x: float) -> tuple[Tensor, tuple[float, float]]:
-        r"""What the token nearest to (y, x) attends to, :math:`\exp(-\frac12 \|b - q_i\|^2)`: a row of SOFT's kernel.
+        r"""Kernel of the token nearest to (y, x), :math:`\exp(-\frac12 \|b - q_i\|^2)`: what this token attends to.
 
-        Places are parts of height and width. Returns the kernel (H', W'), a mean over heads, and the token's place.
+        Places are fractions of height and width. Returns the kernel (H', W'), a mean over heads, and the token's place.
         """
         row, column = (min(int(part * count), count - 1) for part, count in zip((y, x), self.grid))
         token = self.tokens[:, row * self.grid[1] + column, None]
@@ -112,7 +112,7 @@ class Bottleneck(NamedTuple):
 
 @contextmanager
 def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
-    """Keeps, while the context lasts, the bottleneck of each attention of SOFT that samples on a grid, by its name."""
+    """Yields a dict of the bottlenecks, by name, of SOFT attentions that sample on a grid, from each forward pass."""
     seen: dict[str, Bottleneck] = {}
     names = {module: name for name, module in backbone.named_modules() if isinstance(module, BottleneckTokens)}
 
@@ -125,12 +125,12 @@ def watch_bottlenecks(backbone: nn.Module) -> Iterator[dict[str, Bottleneck]]:
 
 
 def stage_of(name: str) -> int:
-    """Stage, or block of an architecture without stages, of an attention by its name in the model, counted from 0."""
+    """Stage of an attention by its name in the model, counted from 0; its block if the architecture has no stages."""
     found = re.search(r'(?:^|\.)(?:stages|blocks)\.(\d+)', name)
     return int(found[1]) if found else 0
 
 
-def _attentions(model: nn.Module) -> dict[str, Attention]:  # a class token's says nothing of the map
+def _attentions(model: nn.Module) -> dict[str, Attention]:  # a class token's says nothing about the map
     return {name: one for name, one in model.named_modules() if isinstance(one, Attention) and not one.for_class_token}
 
 

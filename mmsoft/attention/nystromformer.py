@@ -16,9 +16,9 @@ from .base import MultiheadAttention, Site
 class NystromformerAttention(MultiheadAttention):
     r""":math:`\rho(q \tilde k^\top) \rho(\tilde q \tilde k^\top)^+ \rho(\tilde q k^\top) v` (2102.03902, Eq. 13).
 
-    ρ is the softmax over rows. Bottleneck tokens are means of windows of the map, as SOFT compares it (2110.11945,
-    Sec. 4.2); windows at the right and bottom are smaller where the ratio does not divide the map. The pseudoinverse
-    takes ``iterations`` steps, six in the original. Class tokens attend and are attended to, but are in no window.
+    ρ is the softmax over rows. Bottleneck tokens are means of windows of the map, as in SOFT's comparison (2110.11945,
+    Sec. 4.2); windows at the right and bottom are smaller if the ratio does not divide the map. The pseudoinverse takes
+    ``iterations`` steps, six in the original. Class tokens attend and are attended to, but are in no window.
     Convolutional projections of an architecture are not used.
     """
 
@@ -39,14 +39,14 @@ class NystromformerAttention(MultiheadAttention):
 
 @at_least_float32
 def nystrom_product(q: Tensor, k: Tensor, v: Tensor, few_q: Tensor, few_k: Tensor, iterations: int) -> Tensor:
-    """Of (B, h, n, d), (B, h, n, d), (B, h, n, c) and twice (B, h, m, d), all scaled: (B, h, n, c)."""
+    """Attention (B, h, n, c) of scaled q, k (B, h, n, d), v (B, h, n, c), and scaled few_q, few_k (B, h, m, d)."""
     kernel = (few_q @ few_k.transpose(-2, -1)).softmax(-1)
     values = (few_q @ k.transpose(-2, -1)).softmax(-1) @ v
     return (q @ few_k.transpose(-2, -1)).softmax(-1) @ (pseudoinverse(kernel, iterations) @ values)
 
 
 def pseudoinverse(matrix: Tensor, iterations: int = 6) -> Tensor:
-    """Iteration of 2102.03902, Eq. 11, from a start that suits each matrix of (..., m, m) by itself."""
+    """Iteration of 2102.03902, Eq. 11, with a starting value for each matrix of (..., m, m) separately."""
     rows, columns = (matrix.abs().sum(dim).amax(-1)[..., None, None] for dim in (-1, -2))
     inverse = matrix.transpose(-2, -1) / (rows * columns)
     for _ in range(iterations):

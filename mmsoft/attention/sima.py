@@ -18,8 +18,8 @@ class SimAAttention(MultiheadAttention):
 
     Args:
         p (int, optional): Order of the norm; 2, and None for no norm, are the paper's ablations (2206.08898, Sec. 4.6).
-        reference_tokens (int, optional): Tokens that attend in images of the size of training, 196 for 224² in patches
-            of 16 (197 with DeiT's class token). The l1 norms make SimA's output fall as 1/n with the n queries; this
+        reference_tokens (int, optional): Number of tokens at the image size of training: 196 for 224² in patches of 16
+            (197 with DeiT's class token). The l1 norms make SimA's output fall as 1/n with the n queries. This option
             multiplies it by n / ``reference_tokens``, which keeps its scale on larger images. None: as published.
     """
 
@@ -37,7 +37,7 @@ class SimAAttention(MultiheadAttention):
         return self._rescale(l1_attention(q, k, v, mask, self.p), q, mask)
 
     def _rescale(self, out: Tensor, q: Tensor, mask: Optional[Tensor], extra: int = 0) -> Tensor:
-        """Output for a number of queries, of which ``extra`` do not count, to that of ``reference_tokens``."""
+        """Rescales the output from the number of queries, without ``extra`` of them, to ``reference_tokens``."""
         if self.reference_tokens is None:
             return out
         wide = torch.promote_types(out.dtype, torch.float32)
@@ -50,7 +50,7 @@ class SimAAttention(MultiheadAttention):
 
 @MODELS.register_module()
 class SimAClassAttention(SimAAttention):
-    """SimA of XCiT's class token, the first one, alone, to all tokens: (B, 1, C); it is no reference token."""
+    """SimA with XCiT's class token, the first token, as the only query: (B, 1, C). It is no reference token."""
 
     for_class_token = True
 

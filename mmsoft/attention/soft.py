@@ -23,23 +23,23 @@ from .base import Attention, Site
 class SOFTAttention(Attention):
     """Softmax-free attention (2110.11945, Sec. 3), with the normalisation of 2207.03341, Eq. 25.
 
-    Keys equal queries. As published, a depthwise convolution of the values, one filter per head, is added, which the
-    papers do not mention. A class token attends and is attended to, but takes no part in the convolutions.
+    Keys equal queries. As in the published code, a depthwise convolution of the values, one filter per head, is added;
+    the papers do not mention it. A class token attends and is attended to, but takes no part in the convolutions.
 
     Args:
         norm (bool): SOFT-Norm instead of SOFT. Defaults to True.
-        sampling (str): Of bottleneck tokens (2207.03341, Table 8): ``'conv'`` (published), ``'avg_pool'``, ``'random'``
-            or ``'biased'`` (the first m). Random positions change with each call in training alone.
-        bottleneck_size (int, optional): Maximum of rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341,
-            Table 7), so that cost is linear in the tokens. Defaults to None: they grow with the image.
-        initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1, as published, or less
-            for a kernel that begins wide. From scratch, SOFT-Norm learns to attend at once with 0.3 where it may
-            never begin to with 1; detectors with plain SOFT do not learn with 0.3.
+        sampling (str): Sampling of bottleneck tokens (2207.03341, Table 8): ``'conv'`` (published), ``'avg_pool'``,
+            ``'random'`` or ``'biased'`` (the first m). Random positions change with each call only in training.
+        bottleneck_size (int, optional): Maximum rows and columns of bottleneck tokens (6, 7, 8, 9 in 2207.03341, Table
+            7), which makes cost linear in the tokens. Defaults to None: their number grows with the image.
+        initial_gamma (float): Weight γ of the bottleneck's LayerNorm after ``init_weights``: 1 as published; with less,
+            the kernel starts wider. From scratch, SOFT-Norm learns to attend at once with 0.3, and may never do so with
+            1. Detectors with plain SOFT do not learn with 0.3.
         newton_iterations (int): Newton–Raphson steps of the inverse, see :func:`mmsoft.ops.inverse_product`.
-        bottleneck_limit (int, optional): Maximum number of bottleneck tokens, at least 4, for large images. Up to it
-            nothing changes; beyond, so many of them are taken, spread evenly over the map. Defaults to None.
-        bottleneck_gain (bool): Beyond the limit, scale each head to what it would be with all tokens, see
-            :func:`mmsoft.ops.matched_attention`, in training, too. Weights of a network without a limit need it.
+        bottleneck_limit (int, optional): Maximum number of bottleneck tokens, at least 4, for large images. Of more
+            tokens, this many are kept, spread evenly over the map; fewer are unchanged. Defaults to None.
+        bottleneck_gain (bool): Beyond the limit, scale each head as with all tokens, in training, too; see
+            :func:`mmsoft.ops.matched_attention`. Weights trained without a limit need it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SOFTAttention(Attention):
         if kernel_size % 2 == 0:
             raise OptionError(f'kernel sizes must be odd; got {kernel_size}')
         self.kind = f'{self.kind}(norm={norm})'
-        self.scale = (dims // heads) ** -0.25  # 1/√d of 2110.11945, Eq. 4; undone by the LayerNorm
+        self.scale = (dims // heads) ** -0.25  # for 1/√d of 2110.11945, Eq. 4; the LayerNorm undoes it
         self.norm, self.limit, self.gain, self.iterations = norm, bottleneck_limit, bottleneck_gain, newton_iterations
         self.product = soft_norm_attention if norm else soft_attention
         self.query = nn.Linear(dims, dims)
@@ -74,9 +74,9 @@ class SOFTAttention(Attention):
     def attend(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
         extra = x.size(1) - hw[0] * hw[1]
         q, v = self.query(x) * self.scale, self.value(x)
-        sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads  # unflatten would hide the last from ONNX
+        sizes = *x.shape[:2], self.num_heads, q.size(2) // self.num_heads  # unflatten hides the last from ONNX
         q_heads, v_heads = (t.reshape(sizes).transpose(1, 2) for t in (q, v))
-        q_heads = q_heads.contiguous()  # so that a head's map is one piece of memory
+        q_heads = q_heads.contiguous()  # so that the map of each head is contiguous
         bottleneck = self.bottleneck(to_map(q_heads[:, :, extra:].flatten(0, 1), hw))
         bottleneck = bottleneck.reshape(x.size(0), self.num_heads, *bottleneck.shape[1:])  # ONNX: any batch size
         few = self._few(bottleneck, hw)
@@ -89,25 +89,25 @@ class SOFTAttention(Attention):
         return self.proj(out + (F.pad(local, (0, 0, extra, 0)) if extra else local))
 
     def _few(self, bottleneck: Tensor, hw: HW) -> Tensor:
-        """At most ``limit`` tokens (B, h, m, d) of those of a map of shape ``hw``; the same tensor if that is all."""
+        """At most ``limit`` of the tokens (B, h, m, d) of a map of shape ``hw``; unchanged if none is left out."""
         limit = self.limit
         if limit is None:
             return bottleneck
-        in_onnx = torch.onnx.is_in_onnx_export()  # of images of any size
+        in_onnx = torch.onnx.is_in_onnx_export()  # for images of any size
         if is_exporting() and not in_onnx:
             if not all(type(side) is int for side in hw):
                 raise OptionError('torch.export with bottleneck_limit needs images of one size')
-            hw = len(range(hw[0])), len(range(hw[1]))  # in dynamo a free side has the type int, too, but no range
+            hw = len(range(hw[0])), len(range(hw[1]))  # in dynamo a dynamic side has the type int, too, but no range
         rows, columns = self.bottleneck.grid(hw)
         if not in_onnx and rows * columns <= limit:
             return bottleneck
         if self.bottleneck.picks:
             return bottleneck[:, :, :limit]
-        # Not means: in a narrow kernel, the mean of neighbours is far from all of them.
+        # Tokens are picked, not averaged: for a narrow kernel, the mean of neighbours is far from all of them.
         places = spread_places(rows * columns, limit, bottleneck.device)
         if not (is_compiling() and torch.is_grad_enabled()):
             return bottleneck[:, :, places]
-        # Inductor may read the gradient of picked tokens before it is there. In float64 no setting rounds the product.
+        # Inductor may read the gradient of indexed tokens too early, so a product picks them; float64 is never rounded.
         picked = (places[:, None] == torch.arange(rows * columns, device=places.device)).double()
         return (picked @ bottleneck.double()).to(bottleneck.dtype)
 
@@ -121,8 +121,8 @@ class BottleneckTokens(BaseModule):
     Args:
         embed_dims (int): Channels d of one head.
         ratio (int): Kernel size and stride of the sampling.
-        sampling, size, initial_gamma: See :class:`SOFTAttention`. Maps are pooled to at most ``size`` × ``size``
-            tokens; a smaller stride makes up for a map that is too small for them. None: the ratio decides.
+        sampling, size, initial_gamma: See :class:`SOFTAttention`. Maps are sampled to at most ``size`` × ``size``
+            tokens, with a smaller stride if a map is too small for them. None: the ratio decides.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class BottleneckTokens(BaseModule):
         return self.act(self.norm(fresh_size_symbol(tokens, 1)))
 
     def grid(self, hw: Sequence[int]) -> tuple[Any, Any]:
-        """Rows and columns of the tokens that a map of ``hw`` rows and columns is sampled to."""
+        """Rows and columns of the bottleneck tokens of a map with ``hw`` rows and columns."""
         grid: Any = [(side - 1) // self.ratio + 1 for side in hw]
         if self.size is not None:
             grid = [clamp_size((n - 1) * self.ratio + 1, self.size) if self.size > 1 else 1 for n in grid]
@@ -159,10 +159,10 @@ class BottleneckTokens(BaseModule):
         return resample(q, *(self._pooling(side, n, q) for side, n in zip(q.shape[2:], grid)))
 
     def _pooling(self, side: int, n: Any, like: Tensor) -> Tensor:
-        """Weights (n · ratio, side) that make n windows of one side, each the mean of neighbouring windows.
+        """Weights (n · ratio, side) that turn one side of a map into n windows, each the mean of neighbouring windows.
 
-        Sampling is linear, so this is the mean of their tokens. Windows are a stride apart, the ratio or less if a side
-        is too short for n. An exported graph knows neither the stride nor the number of windows: they are tensors.
+        Sampling is linear, so a token is the mean of their tokens. The stride of the windows is the ratio, or less if a
+        side is too short for n. In exported graphs, stride and number of windows depend on the input: they are tensors.
         """
         assert self.size is not None
         token, row, k = (torch.arange(count, device=like.device) for count in (side, n, self.ratio))
@@ -178,7 +178,7 @@ class BottleneckTokens(BaseModule):
         return (share.to(dtype) / (end - start).to(dtype)).flatten(0, 1)
 
     def _pick(self, tokens: Tensor, count: Any) -> Tensor:
-        """The first tokens of (G, n, d), or random ones."""
+        """The first ``count`` tokens of (G, n, d), or random ones."""
         if self.sampling == 'biased':
             return tokens[:, :count]
         if torch.onnx.is_in_onnx_export() or torch.jit.is_tracing():

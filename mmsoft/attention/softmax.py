@@ -25,7 +25,7 @@ class SoftmaxAttention(MultiheadAttention):
 
 @MODELS.register_module()
 class SoftmaxClassAttention(SoftmaxAttention):
-    """Softmax attention of XCiT's class token, the first one, alone, to all tokens: (B, 1, C)."""
+    """Softmax attention with XCiT's class token, the first token, as the only query: (B, 1, C)."""
 
     for_class_token = True
 

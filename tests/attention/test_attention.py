@@ -290,7 +290,7 @@ def test_one_file_is_enough():
         (None, 'is a dict, as in .* got None'),
         (dict(type='SimAAttention', p=0), 'p must be one of 1, 2, None; got 0'),
         (dict(type='SimAAttention', reference_tokens=0), 'reference_tokens must be at least 1; got 0'),
-        (dict(type='SimAClassAttention'), 'SimAClassAttention answers the class token alone; choose another'),
+        (dict(type='SimAClassAttention'), 'SimAClassAttention returns only the class token; choose another'),
         (dict(type='GaussianAttention', normalise='l2'), "normalise must be one of none, softmax, mean; got 'l2'"),
     ],
     ids=str,
