@@ -1,4 +1,4 @@
-"""What every mmsoft backbone has in common: sizes, outputs, freezing, layers, published checkpoints."""
+"""Base class of the backbones: sizes, outputs, freezing, layers, published checkpoints."""
 
 from collections.abc import Sequence
 from logging import FileHandler
@@ -24,33 +24,33 @@ ImageSize = Union[int, Sequence[int]]
 class BaseBackbone(BaseModule):
     """Base class of the backbones, with the arguments that all of them take.
 
-    Maps that leave a backbone are contiguous in NCHW, whatever the format inside: mmcv's operators, RoIAlign first of
-    all, read them by pointer. In evaluation, the result for an image never depends on what others in its batch show.
+    Output maps are contiguous in NCHW, whatever the memory format inside: mmcv's operators, such as RoIAlign, read them
+    by pointer. In evaluation, the result for an image never depends on the content of other images in its batch.
 
-    A subclass sets the attributes below, builds its parts, ``stages`` or ``blocks`` among them, calls :meth:`freeze`
-    when all exist, and returns :meth:`_outputs` from its forward.
+    A subclass sets the attributes below, builds its parts, including ``stages`` or ``blocks``, then calls
+    :meth:`freeze`, and returns :meth:`_outputs` from its forward.
 
     Args:
         arch (str or dict): Sizes, by name or as a dict; see the subclass.
-        out_indices (Sequence[int]): Stages or blocks to return, in ascending order and each once; negative ones count
-            from the last. Nothing behind the last is built. ``out_type='cls_token'`` returns the last in any case.
+        out_indices (Sequence[int]): Stages or blocks to return, sorted and without duplicates; negative ones count from
+            the last. Later ones are not built. ``out_type='cls_token'`` always returns the last.
         out_type (str): ``'featmap'`` returns a tuple of maps, ``'cls_token'``, for classifiers, a tuple of one (B, C)
             tensor, the class token after the final norm.
         with_cls_token (bool): With ``'featmap'``, turn the last output into a pair (map, class token).
-        frozen_stages (int): -1 freezes nothing, 0 the stem (:attr:`stem`), k also the first k stages or blocks, all of
-            them also what is behind the last (:attr:`tail`).
+        frozen_stages (int): -1 freezes nothing, 0 the :attr:`stem`, k also the first k stages or blocks. The number of
+            all of them also freezes the :attr:`tail`.
         norm_eval (bool): Keep BatchNorm in eval mode while training.
-        with_cp (bool or str): Recompute each block in the backward pass to save memory, so that BatchNorm inside it
-            counts a batch twice, or ``'ffn'``: its FFN alone.
+        with_cp (bool or str): Recompute each block in the backward pass to save memory; BatchNorm inside it then counts
+            each batch twice. ``'ffn'`` recomputes only its FFN.
         drop_rate (float): Elementwise dropout of the residual branches.
         drop_path_rate (float): Stochastic depth; see the subclass for how it is spread over the blocks.
         in_channels (int): Channels of the image.
-        init_cfg (dict or list[dict], optional): ``dict(type='Pretrained', checkpoint=FILE)`` takes a published file
-            as it is, one of ours or one of mmengine's.
+        init_cfg (dict or list[dict], optional): ``dict(type='Pretrained', checkpoint=FILE)`` loads a published file as
+            it is, one of ours or one of mmengine's.
     """
 
     published: str = ''  #: Name of the family in :mod:`mmsoft.checkpoint`.
-    unit: str = 'stages'  #: What outputs are counted in: ``'stages'``, of ``depths`` blocks, or ``depth`` ``'blocks'``.
+    unit: str = 'stages'  #: Unit of ``out_indices``: ``'stages'`` of ``depths`` blocks, or ``depth`` ``'blocks'``.
     arch_settings: dict[str, dict] = {}  #: Sizes by name.
     arch_defaults: dict[str, Any] = {}  #: Sizes that a dict may leave out.
     stem: tuple[str, ...] = ()  #: Names of parts in front of the first block.
@@ -94,7 +94,7 @@ class BaseBackbone(BaseModule):
 
     @classmethod
     def num_units(cls, arch: Arch) -> int:
-        """Number of stages or blocks of a size."""
+        """Number of stages or blocks of an architecture."""
         sizes = cls.read_arch(arch)
         return sizes['depth'] if cls.unit == 'blocks' else len(sizes['depths'])
 
@@ -102,7 +102,7 @@ class BaseBackbone(BaseModule):
     def read_arch(cls, arch: Arch) -> dict:
         """Sizes by name or as a dict, with the defaults of optional ones; OptionError if one is wrong."""
         if not isinstance(arch, dict):
-            arch = str(arch)  # '21' of a command line is a number by now
+            arch = str(arch)  # a command line turns '21' into a number
             check_choice('arch', arch.lower(), tuple(cls.arch_settings))
             arch = cls.arch_settings[arch.lower()]
         known = {**next(iter(cls.arch_settings.values()), {}), **cls.arch_defaults}
@@ -124,7 +124,7 @@ class BaseBackbone(BaseModule):
         return [dims if isinstance(dims, int) else dims[i] for i in self.out_indices]
 
     def _outputs(self, maps: Sequence[Tensor], cls: Optional[Tensor] = None) -> tuple:
-        """What :meth:`forward` returns, from maps (B, C, H, W) in any format and the class token (B, C), if any."""
+        """Output of :meth:`forward`, from maps (B, C, H, W) in any memory format and the class token (B, C), if any."""
         if self.out_type == 'cls_token':
             return (cls,)
         maps = [x.contiguous() for x in maps]
@@ -146,7 +146,7 @@ class BaseBackbone(BaseModule):
             super()._dump_init_info()
 
     def default_init_cfg(self) -> list[dict]:
-        """Initialisation of the published networks; SimA's leave convolutions as torch makes them."""
+        """Initialisation of the published networks; SimA's keep torch's default for convolutions."""
         return [dict(type='TruncNormal', layer='Linear', std=0.02, bias=0)]
 
     def train(self, mode: bool = True):
@@ -160,7 +160,7 @@ class BaseBackbone(BaseModule):
         return self
 
     def freeze(self) -> None:
-        """Freezes ``frozen_stages``; called once all layers exist, when optimizers and distributed wrappers look."""
+        """Freezes ``frozen_stages``; called once all layers exist, before optimizers and distributed wrappers look."""
         if self.frozen_stages < 0:
             return
         units = getattr(self, self.unit)
@@ -172,7 +172,7 @@ class BaseBackbone(BaseModule):
                 part.eval()
 
     def _layers(self) -> list[tuple[str, ...]]:
-        """How parameters' names begin, layer by layer from the stem; a stage's embedding belongs to its first block."""
+        """Prefixes of parameter names for each layer, from the stem; a stage's embedding belongs to its first block."""
         if self.unit == 'blocks':
             return [self.stem, *((f'blocks.{i}.',) for i in range(self.arch['depth']))]
         layers: list[tuple[str, ...]] = []
@@ -185,8 +185,8 @@ class BaseBackbone(BaseModule):
     def get_layer_depth(self, param_name: str, prefix: str = 'backbone.') -> tuple[int, int]:
         """Layer of a parameter and the number of layers, for layer-wise learning-rate decay as in mmpretrain.
 
-        The stem is 0, each block is a layer, and final norm and heads are the last one. ``param_name`` is a name in the
-        whole model, where those of this backbone begin with ``prefix``.
+        The stem is layer 0, each block is a layer, and the final norm and the heads are the last one. ``param_name`` is
+        a name in the whole model, in which names of this backbone begin with ``prefix``.
         """
         layers = self._layers()
         name = param_name[len(prefix) :] if param_name.startswith(prefix) else ''
@@ -207,7 +207,7 @@ class BaseBackbone(BaseModule):
 
 
 def side_of(img_size: ImageSize) -> int:
-    """The side of square images, of which OpenMMLab libraries and timm write both; OptionError if they differ."""
+    """Side of square images, given as one number or two, as in OpenMMLab and timm; OptionError if the two differ."""
     sides = set(img_size) if isinstance(img_size, Sequence) else {img_size}
     if len(sides) != 1:
         raise OptionError(f'img_size must be one number or two equal ones; got {img_size}')
@@ -217,8 +217,8 @@ def side_of(img_size: ImageSize) -> int:
 class Stage(BaseModule):
     """Embedding of a map to C = ``embed_dims`` channels; norm, class token and position embedding if given; blocks.
 
-    ``grid`` has the rows and columns that a learned position embedding, of the class token too, is made for. ``blocks``
-    are called with tokens and the shape of their map; for ``with_cp`` see :func:`apply_block`.
+    ``grid`` has the rows and columns of a learned position embedding, which includes the class token. ``blocks`` are
+    called with tokens and the shape of their map; for ``with_cp`` see :func:`apply_block`.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class Stage(BaseModule):
         self.blocks = blocks
 
     def forward(self, x: Tensor) -> tuple[Tensor, HW]:
-        """A map to tokens of shape (B, [1 +] H' · W', C) and (H', W')."""
+        """Embeds a map and applies the blocks; returns tokens of shape (B, [1 +] H' · W', C), and (H', W')."""
         x = self.embed(x)
         hw = (x.size(2), x.size(3))
         x = to_tokens(x)

@@ -29,21 +29,21 @@ class QuickGELU(nn.Module):
 
 @MODELS.register_module()
 class SimACvT(BaseBackbone):
-    """SimA with the layout of CvT; CvT's own softmax files fit and are a start for fine-tuning.
+    """SimA with the layout of CvT; CvT's own softmax checkpoints fit and can initialise fine-tuning.
 
     Maps have strides 4, 8 and 16. Any input size works: images are padded with zeros at the right and bottom to a
-    multiple of 4, and maps have ceil(H / stride) rows. Padding takes part in the norm over tokens; so does the class
-    token, which the last stage has in front of its own.
+    multiple of 4, and maps have ceil(H / stride) rows. The norm over tokens includes the padding, and in the last stage
+    the class token, which is in front of the other tokens.
 
     Args:
         arch (str or dict): ``'13'`` (the paper's), ``'21'``, ``'w24'``; dict(embed_dims, num_heads, depths: 3 each).
         out_indices (Sequence[int]): Stages to return, without a norm.
-        attention (dict or list[dict]): A registered attention and its options, or one a stage. Defaults to SimA's.
-        num_heads (int, optional): In all stages, instead of the heads of ``arch``.
+        attention (dict or list[dict]): A registered attention and its options, or one per stage. Defaults to SimA's.
+        num_heads (int, optional): Heads in all stages, instead of those of ``arch``.
         act_cfg (dict): Activation. Defaults to CvT's approximation of the GELU.
         norm_cfg (dict): Norm of the convolutional projections. Defaults to BatchNorm.
-        **kwargs: See :class:`BaseBackbone`. Stochastic depth grows linearly to its rate at the last block of the last
-            stage, and the other stages have none, as published; 0.05 in the paper.
+        **kwargs: See :class:`BaseBackbone`. As published, stochastic depth grows linearly over the blocks of the last
+            stage to its rate, 0.05 in the paper; the other stages have none.
 
     Example:
         >>> maps = SimACvT('13')(torch.rand(1, 3, 224, 224))
@@ -91,7 +91,7 @@ class SimACvT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
+        """Maps images (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
         x, maps = pad_to_multiple(x, 4), []
         for i, stage in enumerate(self.stages):
             tokens, hw = stage(x)
@@ -102,7 +102,7 @@ class SimACvT(BaseBackbone):
 
 
 class ConvProjection(Sequential):
-    """Depthwise 3×3 convolution and norm, which a class token in front of the tokens skips, and a linear map."""
+    """Depthwise 3×3 convolution, norm and linear map. A class token in front of the tokens skips the first two."""
 
     def __init__(self, embed_dims: int, stride: int, norm_cfg: dict) -> None:
         conv = nn.Conv2d(embed_dims, embed_dims, 3, stride, padding=1, groups=embed_dims, bias=False)
@@ -110,7 +110,7 @@ class ConvProjection(Sequential):
         super().__init__(OrderedDict(conv=conv, norm=norm, proj=nn.Linear(embed_dims, embed_dims)))
 
     def forward(self, x: Tensor, hw: HW) -> Tensor:
-        """Tokens of shape (B, [1 +] H' · W', C) to (B, [1 +] ceil(H' / stride) · ceil(W' / stride), C)."""
+        """Maps tokens (B, [1 +] H' · W', C) to (B, [1 +] ceil(H' / stride) · ceil(W' / stride), C)."""
         extra = x.size(1) - hw[0] * hw[1]
         y = to_tokens(self.norm(self.conv(to_map(x[:, extra:], hw))))
         return self.proj(torch.cat([x[:, :extra], y], dim=1) if extra else y)
@@ -119,7 +119,7 @@ class ConvProjection(Sequential):
 class ConvQKV(BaseModule):
     """A convolutional projection for queries, and two of stride 2 for keys and values (CvT, 2103.15808, Sec. 3.2).
 
-    ``embed_dims`` are channels C, which ``num_heads`` h divide; ``norm_cfg`` is the norm of the convolutions.
+    ``embed_dims`` are the channels C, a multiple of ``num_heads`` h; ``norm_cfg`` is the norm of the convolutions.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, norm_cfg: dict) -> None:
@@ -130,6 +130,6 @@ class ConvQKV(BaseModule):
         self.v = ConvProjection(embed_dims, 2, norm_cfg)
 
     def forward(self, x: Tensor, hw: HW) -> tuple[Tensor, ...]:
-        """Tokens of shape (B, [1 +] n, C) to (B, h, [1 +] n, C / h), and twice (B, h, [1 +] m, C / h)."""
+        """Maps tokens (B, [1 +] n, C) to q (B, h, [1 +] n, C / h), and k and v (B, h, [1 +] m, C / h)."""
         projected = [project(x, hw) for project in (self.q, self.k, self.v)]
         return tuple(t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in projected)

@@ -18,17 +18,17 @@ from .base import Arch, BaseBackbone, ImageSize, side_of, token_parameter, with_
 
 @MODELS.register_module()
 class SimADeiT(BaseBackbone):
-    """SimA with the layout of DeiT; with ``attention=dict(type='SoftmaxAttention')`` it is DeiT, whose files fit.
+    """SimA with the layout of DeiT; with ``attention=dict(type='SoftmaxAttention')`` it is DeiT and loads its files.
 
-    Every output has the stride of the patches, so detectors put :class:`RescalePyramid` behind it. Any input size
+    Every output has the stride of the patches, so detectors need :class:`RescalePyramid` behind it. Any input size
     works: images are padded with zeros at the right and bottom to whole patches, maps have ceil(H / 16) rows, and the
-    position embedding is resized bicubically. The class token takes part in the norm over tokens; so does padding.
+    position embedding is resized bicubically. The norm over tokens includes the class token and padding.
 
     Args:
         arch (str or dict): ``'tiny'``, ``'small'`` (the paper's), ``'base'``; dict(embed_dims, num_heads, depth).
         out_indices (Sequence[int]): Blocks to return, without a norm and without the class token.
         attention (dict): A registered attention and its options. Defaults to SimA's.
-        num_heads (int, optional): Instead of the heads of ``arch``; 1 in 2206.08898, Table 5.
+        num_heads (int, optional): Heads, instead of those of ``arch``; 1 in 2206.08898, Table 5.
         act_cfg (dict): Activation; ``dict(type='ReLU')`` in 2206.08898, Sec. 4.5.
         img_size (int or Sequence[int]): Side of the square images that the position embedding is made for.
         patch_size (int): Side of a patch.
@@ -76,7 +76,7 @@ class SimADeiT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
+        """Maps images (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x = self.patch_embed(pad_to_multiple(x, self.patch_size))
         hw = (x.size(2), x.size(3))
         x = with_token(self.cls_token, to_tokens(x))

@@ -1,4 +1,4 @@
-"""SimA in the architecture of XCiT: attention at one stride, and a class token behind it."""
+"""SimA in the architecture of XCiT: attention at one stride, then class attention."""
 
 from collections.abc import Sequence
 from typing import Optional
@@ -20,25 +20,25 @@ from .base import Arch, BaseBackbone, token_parameter, with_token
 class SimAXCiT(BaseBackbone):
     """SimA with the layout of XCiT.
 
-    Every output has the stride of the patches, so detectors put :class:`RescalePyramid` behind it. Any input size
-    works: the convolutions that make the patches give ceil(H / patch) rows, nothing is padded or cropped. In a batch of
-    images padded to one size, the padding enters the norm over all tokens and every image's result depends on how large
-    the others are. Published networks are trained so; ``mask_padding`` excludes padding.
+    Every output has the stride of the patches, so detectors need :class:`RescalePyramid` behind it. Any input size
+    works: the convolutions of the patch embedding give ceil(H / patch) rows, without padding or cropping. If a batch
+    pads images to one size, the padding enters the norm over all tokens, so an image's result depends on the sizes of
+    the others. Published networks are trained so; ``mask_padding`` excludes padding.
 
     Args:
         arch (str or dict): ``'{nano-12, tiny-12, tiny-20, tiny-24, small-12, small-24, medium-24, large-24}-{p16,
             p8}'``, or a dict with ``embed_dims``, ``num_heads``, ``depth``, ``patch_size`` and optionally ``gamma``
-            (at the start of training, 1) and ``norm_tokens`` (see :class:`ClassAttentionBlock`, True).
-        out_indices (Sequence[int]): Blocks to return, without a norm. A network of 24 blocks wants others than the
+            (the initial γ, 1) and ``norm_tokens`` (see :class:`ClassAttentionBlock`, True).
+        out_indices (Sequence[int]): Blocks to return, without a norm. Networks of 24 blocks need others than the
             default: (7, 11, 15, 23) in XCiT's detectors.
         attention (dict): A registered attention and its options, for the patches. Defaults to SimA's.
         class_attention (dict, optional): The same for the two blocks in which the class token attends. Defaults to
             :meth:`mmsoft.attention.Attention.class_attention` of ``attention``, or to SimA's if it has none.
-        num_heads (int, optional): Instead of the heads of ``arch``.
-        lpi (bool): False takes the local patch interaction out (2206.08898, App. A.2).
-        act_cfg (dict): Activation of the blocks; the convolutions that make the patches keep their GELU.
-        mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.xcit.image_extent`) and keep
-            it out of every layer: in eval mode, an image gives the same as alone, and zeros where it is padded.
+        num_heads (int, optional): Heads, instead of those of ``arch``.
+        lpi (bool): False removes the local patch interaction (2206.08898, App. A.2).
+        act_cfg (dict): Activation of the blocks; the patch embedding keeps its GELU.
+        mask_padding (bool): Find each image's zero padding (see :func:`mmsoft.layers.xcit.image_extent`) and exclude it
+            from every layer: in eval mode, an image has the same result as alone, and zeros in the padding.
         norm_cfg (dict): Norm of the convolutions. Defaults to BatchNorm; published networks train with SyncBN.
         **kwargs: See :class:`BaseBackbone`. Stochastic depth is the same for all blocks, 0.05 in the paper.
 
@@ -53,7 +53,7 @@ class SimAXCiT(BaseBackbone):
     arch_defaults = dict(gamma=1.0, norm_tokens=True)
     stem = ('patch_embed', 'pos_encoding')
 
-    # XCiT starts γ at 1 for 12 blocks and at 1e-5 for 24; that of the paper's 20 blocks is not published.
+    # XCiT initialises γ to 1 for 12 blocks and to 1e-5 for 24; the value for the paper's 20 blocks is not published.
     arch_settings = {
         f'{name}-{depth}-p{patch_size}': dict(
             embed_dims=embed_dims,
@@ -113,14 +113,14 @@ class SimAXCiT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
+        """Maps images (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / patch), ceil(W / patch))."""
         x, extent = self.patch_embed(x, xcit.image_extent(x) if self.mask_padding else None)
         hw = (x.size(2), x.size(3))
         mask = sizes = None
         if extent is not None:
             mask = xcit.extent_mask(extent, hw)
             takes_mask = (getattr(module, 'takes_mask', True) for module in self.modules())
-            sizes = None if all(takes_mask) else extent.tolist()  # the only time that the CPU waits for the device
+            sizes = None if all(takes_mask) else extent.tolist()  # the only device synchronisation
         x, maps = to_tokens(x).contiguous() + self.pos_encoding(x, extent), []
         for i, block in enumerate(self.blocks):
             x = apply_block(block, x, hw, mask, sizes, with_cp=self.with_cp)

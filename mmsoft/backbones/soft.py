@@ -31,19 +31,19 @@ class SOFT(BaseBackbone):
 
     Args:
         arch (str or dict): ``'tiny'``, ``'small'``, ``'medium'``, ``'large'``, ``'huge'``; dict(embed_dims, num_heads,
-            depths, optionally sampling_ratios, kernel_sizes: as many numbers each as stages, four at most).
+            depths, optionally sampling_ratios, kernel_sizes), each with one number per stage, at most four stages.
         attention_norm (bool): SOFT-Norm, which dense prediction needs (2207.03341, Table 10), instead of SOFT.
         out_indices (Sequence[int]): Stages to return, strides 4, 8, 16 and 32; stage 3's map is after the final norm.
-        attention (dict or list[dict]): A registered attention and its options. A dict is for stages 0 to 2; without a
-            ``type`` it has options of ``SOFTAttention``. A list has one dict for each stage. ``SOFTAttention``, but no
+        attention (dict or list[dict]): A registered attention and its options. A dict applies to stages 0 to 2; without
+            a ``type`` it has options of ``SOFTAttention``. A list has one dict per stage. ``SOFTAttention``, but no
             subclass of it, takes ``norm`` from ``attention_norm`` unless its dict sets it. The last stage has pre-norm
-            blocks around ``SoftmaxAttention``, its default, and SOFT layers around any other.
-        embedding (str): ``'overlapped'`` embeds by 3×3 convolutions, ``'patches'`` by patches of 4×4 pixels, then 2×2
-            tokens, that do not overlap (2207.03341, Table 9).
+            blocks with ``SoftmaxAttention``, its default, and SOFT's post-norm blocks with any other.
+        embedding (str): ``'overlapped'`` embeds with 3×3 convolutions, ``'patches'`` with non-overlapping patches of
+            4×4 pixels, then of 2×2 tokens (2207.03341, Table 9).
         img_size (int or Sequence[int]): Side of the square images that the position embeddings are made for.
         norm_cfg (dict): Norm of the convolutional embeddings. Defaults to BatchNorm.
-        **kwargs: See :class:`BaseBackbone`. ``drop_path_rate`` is the published network's: it grows linearly over all
-            blocks, and means elementwise dropout of the branches in SOFT layers and stochastic depth in the last stage.
+        **kwargs: See :class:`BaseBackbone`. As published, ``drop_path_rate`` grows linearly over all blocks; it is
+            stochastic depth in pre-norm blocks, and elementwise dropout of the branches in SOFT's post-norm blocks.
 
     Example:
         >>> maps = SOFT('tiny')(torch.rand(1, 3, 224, 224))
@@ -100,7 +100,7 @@ class SOFT(BaseBackbone):
         self.freeze()
 
     def forward(self, x: Tensor) -> tuple:
-        """Images of shape (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
+        """Maps images (B, in_channels, H, W) to a tuple of maps (B, C, ceil(H / stride), ceil(W / stride))."""
         x, maps = x.contiguous(memory_format=torch.channels_last), []
         for i, stage in enumerate(self.stages):
             tokens, hw = stage(x)
@@ -122,7 +122,7 @@ class SOFT(BaseBackbone):
 
     @classmethod
     def read_arch(cls, arch: Arch) -> dict:
-        """See :meth:`BaseBackbone.read_arch`; one number a stage in each entry, four stages at most."""
+        """See :meth:`BaseBackbone.read_arch`; each entry has one number per stage, at most four stages."""
         arch = {name: list(value) for name, value in super().read_arch(arch).items()}
         stages = len(arch['depths'])
         if not 1 <= len(arch['embed_dims']) == len(arch['num_heads']) == stages <= min(4, *map(len, arch.values())):

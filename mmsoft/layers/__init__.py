@@ -1,1 +1,1 @@
-"""What backbones are made of besides attention: blocks, embeddings, maps and tokens, and the parts of XCiT."""
+"""Parts of backbones besides attention: blocks, embeddings, maps and tokens, and the parts of XCiT."""

@@ -1,4 +1,4 @@
-"""Transformer blocks: attention and feed-forward network with residual connections, normalised after or before."""
+"""Transformer blocks: attention and feed-forward network with residual connections, post-norm or pre-norm."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from mmsoft.ops.numerics import is_compiling, is_recording
 
 from .maps import HW
 
-# Of an FFN's wide intermediate at a time, on a CPU: 8 MB, or more where it is computed again.
+# Elements of an FFN's hidden activations at a time, on a CPU: 8 MB, or more if they are recomputed.
 RUN_ELEMENTS, RECOMPUTED_ELEMENTS = 2**21, 2**23
 
 
@@ -26,12 +26,12 @@ class FFN(BaseModule):
         super().__init__()
         first = nn.Sequential(nn.Linear(embed_dims, 4 * embed_dims), build_activation_layer(act_cfg))
         self.layers = nn.Sequential(first, nn.Linear(4 * embed_dims, embed_dims))
-        self.recompute = False  # what has 4 · C channels in the backward pass; see apply_block
+        self.recompute = False  # the 4 · C channels in backward; see apply_block
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (B, n, C) to the same; without gradients a CPU takes, and hooks on the layers see, some at a time."""
+        """Maps tokens (B, n, C) to the same shape; without gradients, a CPU calls the layers on some at a time."""
         recompute = self.recompute and x.requires_grad
-        in_graph = is_recording() or is_compiling()  # which would fix the number of runs
+        in_graph = is_recording() or is_compiling()  # a graph would fix the number of runs
         runs: Sequence[Tensor] = [x]
         if x.device.type == 'cpu' and not in_graph and (recompute or not torch.is_grad_enabled()):
             elements = RECOMPUTED_ELEMENTS if recompute else RUN_ELEMENTS
@@ -42,7 +42,7 @@ class FFN(BaseModule):
 
 
 def apply_block(block: nn.Module, x: Tensor, *args: Any, with_cp: Union[bool, str] = False) -> Tensor:
-    """Calls a block, which ``with_cp`` computes again in the backward pass to keep less; ``'ffn'``: its FFN."""
+    """Calls a block; ``with_cp`` recomputes it in the backward pass to save memory, ``'ffn'`` only its FFN."""
     if with_cp == 'ffn' or hasattr(block, 'ffn'):  # a user's wrapper of a block may have none
         block.ffn.recompute = with_cp == 'ffn'  # at each call, as timm's set_grad_checkpointing changes with_cp
     if with_cp and with_cp != 'ffn' and x.requires_grad:
@@ -65,7 +65,7 @@ class PostNormBlock(BaseModule):
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor, hw: HW) -> Tensor:
-        """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same."""
+        """Maps tokens of shape (B, n, C), which form a map of shape ``hw``, to the same shape."""
         x = self.norm1(x + self.drop(self.attn(x, hw)))
         return self.norm2(x + self.drop(self.ffn(x)))
 
@@ -73,8 +73,8 @@ class PostNormBlock(BaseModule):
 class PreNormBlock(BaseModule):
     """``x = x + drop(attn(LN(x)))``, ``x = x + drop(ffn(LN(x)))``: the ViT layer.
 
-    Tokens and arguments are those of :class:`PostNormBlock`; more of them are the rate of stochastic depth of both
-    branches, the ``eps`` of the two LayerNorms and the activation of the FFN, by default the exact GELU.
+    Tokens and arguments are those of :class:`PostNormBlock`. Further arguments are the stochastic depth rate of both
+    branches, ``eps`` of the two LayerNorms, and the activation of the FFN, by default the exact GELU.
     """
 
     def __init__(

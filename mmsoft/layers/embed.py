@@ -15,9 +15,9 @@ from .maps import pad_to_multiple, to_map, to_tokens
 
 
 class ConvNormAct(Sequential):
-    """3×3 convolution, norm and activation; by default as SOFT embeds (mmcv's ConvModule warns of a bias there).
+    """3×3 convolution, norm and activation; the defaults are SOFT's (mmcv's ConvModule would warn of their bias).
 
-    ``act`` makes the activation. ``mmcv.cnn.fuse_conv_bn`` folds the first two once weights no longer change.
+    ``act`` builds the activation. For inference, ``mmcv.cnn.fuse_conv_bn`` can fuse convolution and norm.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class ConvNormAct(Sequential):
 
 
 class PatchConv(nn.Conv2d):
-    """Convolution whose stride is its kernel size; a matrix product over patches where :func:`is_half_on_cpu`."""
+    """Convolution with its kernel size as stride; a matrix product over patches if :func:`is_half_on_cpu`."""
 
     def __init__(self, in_channels: int, out_channels: int, patch_size: int, bias: bool = True) -> None:
         super().__init__(in_channels, out_channels, patch_size, patch_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (B, C, H, W) whose sides k divides to (B, C', H / k, W / k)."""
+        """Maps (B, C, H, W), whose sides are multiples of k, to (B, C', H / k, W / k)."""
         if not is_half_on_cpu(x):
             return super().forward(x)
         k = self.kernel_size[0]
@@ -63,12 +63,12 @@ class HeadConv(nn.Conv2d):
 
 
 def is_half_on_cpu(x: Tensor) -> bool:
-    """Whether a CPU convolves in half precision, and no graph is exported: oneDNN errs if stride = size (AMX)."""
+    """Whether a CPU convolves in half precision, outside exports: oneDNN (AMX) errs if stride = kernel size."""
     return x.device.type == 'cpu' and (x.dtype in HALF or autocast_enabled('cpu')) and not is_exporting()
 
 
 class PatchEmbed(BaseModule):
-    """Linear map of patches, to which a map is padded with zeros, and LayerNorm, as in PVT (2102.12122, Sec. 3.2)."""
+    """Linear map of patches and LayerNorm, as in PVT (2102.12122, Sec. 3.2), after zero padding to whole patches."""
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
         super().__init__()
@@ -77,6 +77,6 @@ class PatchEmbed(BaseModule):
         self.norm = nn.LayerNorm(embed_dims)
 
     def forward(self, x: Tensor) -> Tensor:
-        """A map of shape (B, in_channels, H, W) to (B, C, ceil(H / patch_size), ceil(W / patch_size))."""
+        """Maps (B, in_channels, H, W) to (B, C, ceil(H / patch_size), ceil(W / patch_size))."""
         x = self.conv(pad_to_multiple(x, self.patch_size))
         return to_map(self.norm(to_tokens(x)), (x.size(2), x.size(3)))

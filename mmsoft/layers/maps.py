@@ -11,14 +11,14 @@ HW = tuple[int, int]  # rows and columns of a map
 
 def to_map(tokens: Tensor, hw: HW) -> Tensor:
     """Views tokens of shape (B, n, C) as a map of shape (B, C, H, W) with n = H · W, in channels-last format."""
-    # transpose(1, 2).unflatten(2, hw) has, for one image, strides of another format: convolutions would copy the map
+    # For one image, transpose(1, 2).unflatten(2, hw) has strides of another format: convolutions would copy the map.
     return tokens.reshape(tokens.size(0), *hw, tokens.size(2)).permute(0, 3, 1, 2)
 
 
 def to_tokens(x: Tensor) -> Tensor:
     """Views a map of shape (B, C, H, W) as tokens of shape (B, H · W, C)."""
-    # Not flatten(2).transpose(1, 2): the gradient of one image, if a class token has some, too, would then have strides
-    # that torch's batch norm misreads on a CPU.
+    # Not flatten(2).transpose(1, 2): for one image, if its class token has a gradient, too, the map's gradient would
+    # get strides that torch's batch norm misreads on a CPU.
     return x.permute(0, 2, 3, 1).flatten(1, 2)
 
 
@@ -52,7 +52,7 @@ def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 @at_least_float32
 def resample_tokens(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The same of a map (H, W, C), whose channels stay together, to tokens (H' · W', C)."""
+    """:func:`resample` of a map (H, W, C), whose channels stay together, to tokens (H' · W', C)."""
     return (columns @ (rows @ x.flatten(1)).unflatten(1, x.shape[1:])).flatten(0, 1)
 
 
@@ -65,10 +65,10 @@ def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
 
 
 def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear') -> Tensor:
-    """Position embedding (1, extra + grid[0] · grid[1], C), resized to (1, extra + hw[0] · hw[1], C).
+    """Resizes a position embedding (1, extra + grid[0] · grid[1], C) to (1, extra + hw[0] · hw[1], C).
 
-    The ``extra`` tokens in front keep theirs. ``mode`` is ``'bilinear'``, as SOFT publishes, or ``'bicubic'``, with
-    ``align_corners=False``. Computed in float32 at least; the dtype is that of ``pos_embed``.
+    The first ``extra`` embeddings are kept. ``mode`` is ``'bilinear'``, as in SOFT's published code, or ``'bicubic'``,
+    with ``align_corners=False``. Computed in float32 at least; the result has the dtype of ``pos_embed``.
     """
     if not is_exporting() and tuple(grid) == tuple(hw):
         return pos_embed

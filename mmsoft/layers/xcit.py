@@ -1,4 +1,4 @@
-"""What XCiT is made of besides attention: embeddings, blocks, and masks for images that are padded."""
+"""Parts of XCiT besides attention: embeddings, blocks, and masks for padded images."""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from .blocks import FFN
 from .embed import ConvNormAct, PatchConv
 from .maps import HW, to_map, to_tokens
 
-NUM_FEATS, TEMPERATURE = 32, 10000.0  # of positions: waves of each coordinate, their longest over their shortest
+NUM_FEATS, TEMPERATURE = 32, 10000.0  # of positions: waves per coordinate, longest over shortest wave
 
 
 def image_extent(x: Tensor) -> Tensor:
     """Rows and columns of each image before its zero padding.
 
-    Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and hand the
-    backbone nothing else. A row or column of padding is exactly zero in every channel, which no row of a normalised
-    photograph is. Images (B, C, H, W) give (B, 2) of int64: last row and column not all zero; of zeros alone, H and W.
+    Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and pass nothing
+    else on. Rows and columns of padding are zero in every channel; those of a normalised photograph are not. Maps
+    images (B, C, H, W) to int64 (B, 2): sizes up to the last row and column not all zero, or H and W.
     """
     inside = x.ne(0).any(dim=1)
     lines = inside.any(dim=2), inside.any(dim=1)  # rows and columns that are not all zero
@@ -39,10 +39,10 @@ def extent_mask(extent: Tensor, hw: Sequence[int]) -> Tensor:
 
 
 def attend_inside(attn: nn.Module, x: Tensor, hw: HW, mask: Optional[Tensor], sizes: Optional[list[HW]]) -> Tensor:
-    """Calls an attention (see :class:`mmsoft.attention.Attention`), with one image at a time if it takes no mask.
+    """Calls an attention (see :class:`mmsoft.attention.Attention`), one image at a time if it supports no mask.
 
-    ``sizes`` are then the rows and columns of each image in the mask; zeros come out at other places. ``attn`` may be a
-    user's module, with an attention inside or without.
+    ``sizes`` are then the rows and columns of each image in the mask; the output is zero elsewhere. ``attn`` may be a
+    user's module, with or without an attention inside.
     """
     if mask is None or all(getattr(module, 'takes_mask', True) for module in attn.modules()):
         return attn(x, hw, mask)
@@ -51,7 +51,7 @@ def attend_inside(attn: nn.Module, x: Tensor, hw: HW, mask: Optional[Tensor], si
     for image, (rows, columns) in zip(x.split(1), sizes):
         tokens = image[:, extra:].unflatten(1, hw)[:, :rows, :columns].flatten(1, 2)
         out = attn(torch.cat([image[:, :extra], tokens], dim=1), (rows, columns))
-        if out.size(1) > extra:  # otherwise it is of the class token alone
+        if out.size(1) > extra:  # otherwise it has only the class token
             padded = F.pad(out[:, extra:].unflatten(1, (rows, columns)), (0, 0, 0, hw[1] - columns, 0, hw[0] - rows))
             out = torch.cat([out[:, :extra], padded.flatten(1, 2)], dim=1)
         outs.append(out)
@@ -59,10 +59,10 @@ def attend_inside(attn: nn.Module, x: Tensor, hw: HW, mask: Optional[Tensor], si
 
 
 class ConvPatchEmbed(BaseModule):
-    """Patches by 3×3 convolutions of stride 2 that double the channels, GELU between them (XCiT, 2106.09681, Sec. 3).
+    """Patch embedding: 3×3 convolutions of stride 2 that double the channels, and GELU (XCiT, 2106.09681, Sec. 3).
 
     Any input size works: the map has ceil(H / patch_size) rows. ``patch_size`` is a power of two, 8 or 16 as published,
-    and half of it divides the channels C = ``embed_dims`` of the patches; OptionError for others.
+    and patch_size / 2 divides the channels C = ``embed_dims``; otherwise OptionError.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_cfg: dict = dict(type='BN')) -> None:
@@ -75,9 +75,9 @@ class ConvPatchEmbed(BaseModule):
         self.convs = ModuleList(ConvNormAct(c, wider, 2, norm_cfg, bias=False, act=act) for c, wider, act in sizes)
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
-        """Images (B, in_channels, H, W), and their extent before padding if it matters, to the same of patches.
+        """Maps images (B, in_channels, H, W), and optionally their unpadded sizes, to patches and sizes in patches.
 
-        Each convolution then finds zeros beyond an image's end, as it would if the image stood alone.
+        With ``extent``, each convolution finds zeros beyond an image's end, as if the image were alone.
         """
         for conv in self.convs:
             x = conv(x)
@@ -98,13 +98,13 @@ class FourierPositionEncoding(BaseModule):
         self.proj = PatchConv(2 * NUM_FEATS, embed_dims, 1)
 
     def forward(self, x: Tensor, extent: Optional[Tensor] = None) -> Tensor:
-        """Encoding (1, H' · W', C) of maps (B, C, H', W'), or (B, H' · W', C) if (B, 2) ``extent`` of them is used."""
+        """Encoding (1, H' · W', C) of maps (B, C, H', W'), or (B, H' · W', C) if their ``extent`` (B, 2) is given."""
         rows, columns = (None, None) if extent is None else extent.unsqueeze(2).unbind(1)
         waves = self._waves(x, 2, rows).unsqueeze(2), self._waves(x, 3, columns).unsqueeze(1)
         return to_tokens(self.proj(torch.cat(torch.broadcast_tensors(*waves), dim=3).permute(0, 3, 1, 2)))
 
     def _waves(self, x: Tensor, dim: int, extent: Optional[Tensor]) -> Tensor:
-        """Sine and cosine in turn of one side's n places, (1, n, 32), or (B, n, 32) for (B, 1) ``extent``."""
+        """Alternating sines and cosines of n places of a side, (1, n, 32), or (B, n, 32) for ``extent`` (B, 1)."""
         exact: dict[str, Any] = dict(dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         place = torch.arange(1, x.size(dim) + 1, **exact)
         phase = place / ((place[-1:, None] if extent is None else extent.to(place)) + 1e-6) * (2 * math.pi)
@@ -117,14 +117,14 @@ class LocalPatchInteraction(BaseModule):
 
     def __init__(self, embed_dims: int, act_cfg: dict = dict(type='GELU'), norm_cfg: dict = dict(type='BN')) -> None:
         super().__init__()
-        # First of all: mmcv's fuse_conv_bn folds a norm into the convolution named before it, activation or not.
+        # Must be first: mmcv's fuse_conv_bn fuses a norm into the convolution named before it, activation or not.
         self.norm = build_norm_layer(norm_cfg, embed_dims)[1]
         self.conv1 = nn.Conv2d(embed_dims, embed_dims, 3, padding=1, groups=embed_dims)
         self.act = build_activation_layer(act_cfg)
         self.conv2 = nn.Conv2d(embed_dims, embed_dims, 3, padding=1, groups=embed_dims)
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None) -> Tensor:
-        """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same; zero outside (B, 1, H', W')."""
+        """Maps tokens (B, n, C) of a map ``hw`` to the same; convolutions see zeros outside a mask (B, 1, H', W')."""
         x = to_map(x, hw)
         x = self.norm(self.act(self.conv1(x if mask is None else x * mask)))
         x = self.conv2(x if mask is None else x * mask)
@@ -132,11 +132,11 @@ class LocalPatchInteraction(BaseModule):
 
 
 class XCiTBlock(BaseModule):
-    """Attention, local patch interaction and FFN, each with a norm before and a scale γ of its channels behind it.
+    """Attention, local patch interaction and FFN, each with a norm before it and a channel-wise scale γ after it.
 
-    γ and norm of the local patch interaction have the number 3, though it comes second: the published names. Without
-    ``lpi`` there is none; ``norm_cfg`` is the norm inside it. :func:`attend_inside` calls ``attn``; ``gamma`` is the
-    initial γ, and ``drop_rate`` and ``drop_path_rate`` are elementwise dropout and stochastic depth of the branches.
+    As published, γ and norm of the local patch interaction have the number 3, though it comes second. ``lpi=False``
+    leaves it out; ``norm_cfg`` is the norm inside it. :func:`attend_inside` calls ``attn``. ``gamma`` is the initial γ;
+    ``drop_rate`` and ``drop_path_rate`` are elementwise dropout and stochastic depth of the branches.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class XCiTBlock(BaseModule):
         self.drop = nn.Sequential(nn.Dropout(drop_rate), DropPath(drop_path_rate))
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
-        """Tokens of shape (B, n, C) that form a map of shape ``hw`` to the same.
+        """Maps tokens of shape (B, n, C), which form a map of shape ``hw``, to the same shape.
 
         Where ``mask`` is false, tokens neither attend nor interact; see :class:`mmsoft.attention.Attention`.
         """
@@ -177,11 +177,11 @@ class XCiTBlock(BaseModule):
 class ClassAttentionBlock(XCiTBlock):
     """Class attention (CaiT, 2103.17239, Sec. 3): only the class token, the first one, attends.
 
-    The published block also changes the other tokens, and trained weights rely on it: the attention's branch gives
-    them their own norm, γ1·LN1(x), and the FFN's branch gives them themselves once more.
+    The published block also changes the other tokens, and trained weights rely on it: the branch of the attention adds
+    γ1·LN1(x) to them, and the branch of the FFN doubles them.
 
-    An :class:`XCiTBlock` without local patch interaction and dropout. Of what ``attn`` returns, only the first
-    token counts. With ``norm_tokens`` the second LayerNorm is of all tokens, otherwise of the class token alone.
+    It is an :class:`XCiTBlock` without local patch interaction and dropout, which uses only the first token that
+    ``attn`` returns. With ``norm_tokens``, the second LayerNorm normalises all tokens, otherwise only the class token.
     """
 
     def __init__(self, attn: nn.Module, embed_dims: int, gamma: float, norm_tokens: bool, act_cfg: dict) -> None:
@@ -189,7 +189,7 @@ class ClassAttentionBlock(XCiTBlock):
         self.norm_tokens = norm_tokens
 
     def forward(self, x: Tensor, hw: HW, mask: Optional[Tensor] = None, sizes: Optional[list[HW]] = None) -> Tensor:
-        """Tokens of shape (B, 1 + n, C), class token in front of a map's, to the same; the others as above."""
+        """Maps tokens (B, 1 + n, C), the class token first, to the same shape; see the class for the other tokens."""
         y = self.norm1(x)
         x = x + self.gamma1 * torch.cat([attend_inside(self.attn, y, hw, mask, sizes)[:, :1], y[:, 1:]], dim=1)
         cls = self.norm2(x[:, :1])

@@ -19,13 +19,13 @@ class RescalePyramid(BaseModule):
     """Rescales maps of one stride to a pyramid, as XCiT does before its FPN (published network).
 
     A level is enlarged by 2×2 transposed convolutions of stride 2, with norm and GELU between them, or reduced by max
-    pooling. Pooling rounds up, so an odd map loses nothing and levels stay ceil-divided as FPN and heads expect.
+    pooling. Pooling rounds up, so odd maps lose no border, and level sizes are ceil-divided as FPN and heads expect.
     mmseg's ``Feature2Pyramid`` computes the same on even maps, for the two published lists of scales.
 
     Args:
         in_channels (int): Channels of every map.
-        rescales (Sequence[float]): Scale of each level, a power of two or OptionError: (4, 2, 1, 0.5) makes strides 4,
-            8, 16, 32 of patches of 16; (2, 1, 0.5, 0.25) makes them of patches of 8.
+        rescales (Sequence[float]): Scale of each level, a power of two (else OptionError). (4, 2, 1, 0.5) gives strides
+            4, 8, 16, 32 for patches of 16, and (2, 1, 0.5, 0.25) for patches of 8.
         norm_cfg (dict): Norm between transposed convolutions. Defaults to BatchNorm.
         init_cfg (dict or list[dict], optional): See :class:`BaseModule`.
 
@@ -45,7 +45,7 @@ class RescalePyramid(BaseModule):
         self.levels = ModuleList(_rescale(in_channels, scale, norm_cfg) for scale in rescales)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps (B, C, H, W), one a level or one for all (or OptionError), to (B, C, scale · H, scale · W) each."""
+        """Rescales maps (B, C, H, W), one per level or one for all, to (B, C, scale · H, scale · W), or OptionError."""
         if len(inputs) == 1:
             inputs = tuple(inputs) * len(self.levels)
         if len(inputs) != len(self.levels):
@@ -54,7 +54,7 @@ class RescalePyramid(BaseModule):
 
 
 class Enlarge(nn.ConvTranspose2d):
-    """2×2 transposed convolution of stride 2; a matrix product where :func:`mmsoft.layers.embed.is_half_on_cpu`."""
+    """2×2 transposed convolution of stride 2; a matrix product if :func:`mmsoft.layers.embed.is_half_on_cpu`."""
 
     bias: Tensor
 
@@ -70,7 +70,7 @@ class Enlarge(nn.ConvTranspose2d):
 
 
 class MaxPool(nn.MaxPool2d):
-    """Max pooling that rounds up, by operators that every exporter knows at any size."""
+    """Max pooling that rounds up, with operators that every exporter supports at any size."""
 
     stride: int
 
