@@ -1,4 +1,4 @@
-"""Whether attention contributes to its network, watched during training."""
+"""A hook that monitors during training whether attention contributes to its network."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -12,12 +12,12 @@ from mmsoft.registry import HOOKS
 
 @HOOKS.register_module()
 class AttentionShareHook(Hook):
-    """Logs how much attention contributes to each block, and warns once of a stage where it contributes nothing.
+    """Logs how much attention contributes to each block, and warns once if it contributes nothing in a stage.
 
     The values reach the log file and all visualizer backends as scalars: ``attention_share/BLOCK``,
     ``attention_exponent/BLOCK`` (SOFT), ``attention_gain/BLOCK``; see :class:`mmsoft.attention.measure.Contribution`.
-    One of ``interval`` iterations is measured (200 take less than 1% of the time). From iteration ``begin`` on, a stage
-    is reported whose blocks all have a share below 0.01: SimA begins with small shares.
+    It measures one of ``interval`` iterations (of 200: less than 1% of the time). From iteration ``begin`` on, it
+    reports a stage if all its blocks have a share below 0.01. SimA starts with small shares, so ``begin`` is not 0.
     """
 
     def __init__(self, interval: int = 200, begin: int = 1000) -> None:
@@ -36,7 +36,7 @@ class AttentionShareHook(Hook):
         self._measuring.close()
         contributions, self._contributions = self._contributions, {}
         if not (shares := {name: one.share for name, one in contributions.items() if one.share is not None}):
-            return  # nothing is measured now, or attentions are not mmsoft's or compiled, and hooks do not see them
+            return  # nothing was measured now, or hooks do not see the attentions: not mmsoft's, or compiled
         kinds = [(name, one, kind) for name, one in contributions.items() for kind in ('share', 'exponent', 'gain')]
         scalars = {f'attention_{kind}/{name}': getattr(one, kind) for name, one, kind in kinds}
         runner.visualizer.add_scalars({k: v for k, v in scalars.items() if v is not None}, step=runner.iter + 1)

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole files of finite weights or none, and the newest of them."""
+"""Writes checkpoints as complete files, only with finite weights, and finds the latest of them."""
 
 import re
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ REMEDY = 'use --resume with clip_grad or without --amp, or load_from the last ch
 
 @register_backend(BACKEND)
 class WholeFiles(LocalBackend):
-    """Local files that take their names once they are whole; outdated ones are removed after that.
+    """Backend for local files, which appear under their names once complete; outdated files are removed after that.
 
-    mmengine removes the oldest checkpoint before it writes the newest. If only one is kept, there is none in between.
-    It makes a backend for each file, so ``outdated``, the files to remove then, is a list of one hook of one run.
+    mmengine removes the oldest checkpoint before it writes the newest; if only one is kept, there is none in between.
+    mmengine builds a backend per file, so the list ``outdated`` of files to remove belongs to one hook of one run.
     """
 
     def __init__(self, outdated: list[str]) -> None:
@@ -42,22 +42,22 @@ class WholeFiles(LocalBackend):
                 path.unlink(missing_ok=True)
 
     def remove(self, filepath: Union[str, Path]) -> None:
-        """Has a file removed when the next one is written."""
+        """Marks a file for removal after the next one is written."""
         self.outdated.append(str(filepath))
 
 
 def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
-    """The checkpoint of a training with the highest number in its name; None if there is none.
+    """The checkpoint of a work directory with the highest number in its name; None if there is none.
 
-    ``last_checkpoint``, which is written later, tells the prefix of the name and CheckpointHook's ``out_dir``; files
-    older than the one that it names are of an earlier training. Of names that end otherwise, it is the one named there.
+    ``last_checkpoint``, written after each checkpoint, gives the prefix of names and CheckpointHook's ``out_dir``.
+    Files older than the one named there are of an earlier training. If no name has a number, it is the named one.
     """
     work_dir, record = Path(work_dir), Path(work_dir, 'last_checkpoint')
     last = Path(record.read_text().strip() if record.is_file() else '')
     prefix = last.stem.rstrip('0123456789') if last.name else None  # such as 'epoch_'
     folders = [work_dir] if last.parent == Path('.') else [work_dir, last.parent]
     if last.parent.name == work_dir.absolute().name and not (work_dir / last.name).is_file():
-        folders.reverse()  # CheckpointHook's out_dir has a folder called like the work directory
+        folders.reverse()  # in its out_dir, CheckpointHook makes a folder named like work_dir
     for folder in folders:
         since = (folder / last.name).stat().st_mtime if (folder / last.name).is_file() else 0
         paths = [path for path in folder.glob('*.pth') if path.exists() and path.stat().st_mtime >= since]
@@ -68,7 +68,7 @@ def latest_checkpoint(work_dir: Union[str, Path]) -> Optional[str]:
 
 
 def plain(value: Any) -> Any:
-    """The same of what ``torch.load(weights_only=True)`` reads, with strings for whatever else there is."""
+    """Converts a value to types that ``torch.load(weights_only=True)`` reads; any other object becomes a string."""
     if isinstance(value, Mapping):
         return {plain(key): plain(one) for key, one in value.items()}
     if isinstance(value, (np.generic, np.ndarray)):
@@ -91,18 +91,18 @@ class WholeCheckpointsHook(Hook):
         """Chooses the backend."""
         for hook in [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]:
             own = hook.backend_args or hook.file_client_args or '://' in str(hook.out_dir or runner.work_dir)
-            if not own and not hasattr(runner, 'strategy'):  # by which FlexibleRunner saves, without a backend
+            if not own and not hasattr(runner, 'strategy'):  # FlexibleRunner saves by its strategy, without a backend
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Leaves out logged values, and what ``torch.load(weights_only=True)`` would not read."""
+        """Removes logged values, and converts those that ``torch.load(weights_only=True)`` would not read."""
         hub = checkpoint['message_hub']
         hub.update(log_scalars={}, runtime_info=plain(hub['runtime_info']))
         hub['resumed_keys'] = {key: value for key, value in hub['resumed_keys'].items() if key in hub['runtime_info']}
         checkpoint['meta'] = plain(checkpoint['meta'])
 
     def after_val_epoch(self, runner: Runner, metrics: Optional[dict[str, float]] = None) -> None:
-        """UsageError if ``save_best`` is none of the scores, for which ``CheckpointHook`` has a KeyError."""
+        """Raises UsageError if ``save_best`` is none of the scores, where ``CheckpointHook`` would raise a KeyError."""
         for hook in runner.hooks if metrics else ():
             if missing := [one for one in getattr(hook, 'key_indicators', None) or () if one not in ('auto', *metrics)]:
                 choice = f'the scores are {", ".join(metrics)}; --resume continues from the last checkpoint'
@@ -111,14 +111,14 @@ class WholeCheckpointsHook(Hook):
 
 @HOOKS.register_module()
 class FiniteTrainingHook(Hook):
-    """Ends training with the first loss that is NaN or infinite, and writes no checkpoint of weights that are."""
+    """Stops training at the first loss that is NaN or infinite, and never saves weights that are."""
 
     priority = 'HIGH'
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        """Looks at the loss, which mmengine's ``RuntimeInfoHook`` has fetched from the device already.
+        """Checks the loss, which mmengine's ``RuntimeInfoHook`` has already fetched from the device.
 
-        Raises UsageError in all processes if it is not finite in one: which part of it, when and for which images.
+        Raises UsageError in all processes if it is not finite in one; the message names the loss, iteration and images.
         """
         losses = {name: torch.as_tensor(value) for name, value in (outputs or {}).items() if 'loss' in name}
         wrong_anywhere = torch.tensor(not losses.get('loss', torch.zeros(())).isfinite().all(), dtype=torch.int32)
@@ -133,9 +133,9 @@ class FiniteTrainingHook(Hook):
             raise UsageError(f'{what} in iteration {runner.iter + 1}, {where}; {REMEDY}.')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Looks at the weights; UsageError if some are not finite."""
+        """Checks the weights; UsageError if some are not finite."""
         for name, value in checkpoint['state_dict'].items():  # not all are tensors: see Module.get_extra_state
             parts = [one.tensor for one in value.local_shards()] if hasattr(value, 'local_shards') else [value]  # FSDP
             if any(isinstance(one, Tensor) and one.is_floating_point() and not one.isfinite().all() for one in parts):
-                when = f'after iteration {runner.iter + 1}, and no checkpoint is written of it'
+                when = f'after iteration {runner.iter + 1}, so no checkpoint is written'
                 raise UsageError(f'{name} contains NaN or infinity {when}; {REMEDY}.')

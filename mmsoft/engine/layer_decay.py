@@ -15,8 +15,8 @@ from mmsoft.utils import OptionError
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """mmengine's constructor, with learning rates that decay from the heads down to the stem.
 
-    It asks modules called ``backbone``, and ours by any name, for ``get_layer_depth``: it works in any kind of model.
-    ``paramwise_cfg`` has ``layer_decay_rate`` (float), too: the factor from a layer to the one before; 1 by default.
+    It calls ``get_layer_depth`` of modules named ``backbone``, and of ours by any name, so it fits any model.
+    ``paramwise_cfg`` also takes ``layer_decay_rate`` (float): the factor from a layer to the one before, 1 by default.
     """
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = '', **kwargs) -> None:
@@ -30,10 +30,10 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         for name, one in module.named_modules():
             start = re.sub(WRAPPERS, '', f'{name}.').lstrip('.')
             is_backbone = start.endswith(('backbone.', 'backbone.module.')) or isinstance(one, BaseBackbone)
-            if is_backbone and hasattr(type(one), 'get_layer_depth'):  # LoRA's wrapper answers for the one inside
+            if is_backbone and hasattr(type(one), 'get_layer_depth'):  # LoRA's wrapper forwards to the one inside
                 backbones[start] = one
         if not backbones:
-            raise OptionError('layer_decay_rate needs a backbone that has get_layer_depth, as those of mmsoft have')
+            raise OptionError('layer_decay_rate needs a backbone with get_layer_depth, such as those of mmsoft')
         for group in params:
             name = names[group['params'][0]]
             start = ([start for start in backbones if name.startswith(start)] or [*backbones])[0]

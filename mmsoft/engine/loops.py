@@ -1,8 +1,8 @@
-"""Training loops whose iterations know their random states: a resumed training equals an uninterrupted one.
+"""Training loops with reproducible random states: a resumed training equals an uninterrupted one.
 
-The random states of each iteration and each sample follow from the seed and their numbers, and training continues with
-its next sample: equal to the bit, with any number of workers, if the device computes reproducibly (on a GPU, with
-``randomness=dict(deterministic=True)``), and if the number of processes and the batch size stay.
+The random states of each iteration and sample follow from the seed and their numbers, and training resumes at the next
+sample. Results are equal bit by bit, with any number of workers, if the device computes reproducibly (on a GPU, with
+``randomness=dict(deterministic=True)``), and if the number of processes and the batch size stay the same.
 """
 
 from collections.abc import Iterable
@@ -21,12 +21,12 @@ from mmsoft.utils.config import explained
 from .samples import NamedSamples, NumberedBatches, check_labels, set_random_states
 
 REPLACED = ('EpochBasedTrainLoop', 'IterBasedTrainLoop')
-PLACES = ('', 'mmengine.runner.', 'mmengine.runner.loops.')  # of their names; with the last two, in dumped configs
+PLACES = ('', 'mmengine.runner.', 'mmengine.runner.loops.')  # prefixes of names; dumped configs have the last two
 OURS = {kind: f'mmsoft.{one}' for one in REPLACED for kind in (getattr(loops, one), *(at + one for at in PLACES))}
 
 
 class _Resumable:
-    """What the loops have in common: a loader of :class:`NumberedBatches`, ``endless`` if epochs do not count."""
+    """Common part of the loops: a loader of :class:`NumberedBatches`, ``endless`` if epochs do not count."""
 
     endless = False
 
@@ -35,7 +35,7 @@ class _Resumable:
         batches = config.get('batch_sampler') or dict(type=BatchSampler, drop_last=config.pop('drop_last', False))
         config['batch_sampler'] = dict(type=NumberedBatches, batches=batches, endless=self.endless)
         loader = Runner.build_dataloader(config, seed=runner.seed)
-        vars(loader)['batch_size'] = loader.batch_sampler.batch_size  # for hooks; torch has None beside a batch sampler
+        vars(loader)['batch_size'] = loader.batch_sampler.batch_size  # for hooks; with a batch sampler, torch sets None
         # mmengine's endless loop would start the loader's workers now, before it is known where to begin.
         super().__init__(runner, _Batches((), loader) if self.endless else loader, **kwargs)
         self.dataloader = loader
@@ -49,24 +49,24 @@ class _Resumable:
         self.batches.begin, self.batches.first = 0 if self.endless else self.epoch_begin(), self.iter
         if self.endless:
             self.dataloader_iterator = _Batches(repeat(None, self.iter), self.dataloader)
-        else:  # epochs may have had another number of iterations before
+        else:  # before resuming, epochs may have had another number of iterations
             self._max_iters = self.batches.begin + (self.max_epochs - self.epoch) * len(self.dataloader)
         return super().run()
 
     def run_iter(self, *args) -> None:
         """Trains on a batch."""
-        self.batches.first = self.batches.begin  # for hooks that load
+        self.batches.first = self.batches.begin  # for hooks that iterate over the loader
         set_random_states(self.batches.seed, 0, get_rank(), self.iter)
         try:
             super().run_iter(*args)
-        except (AssertionError, IndexError, RuntimeError):  # of a loss, which names no file
+        except (AssertionError, IndexError, RuntimeError):  # raised by a loss, which names no file
             check_labels(args[-1], self.runner.model)
             raise
 
 
 @LOOPS.register_module()
 class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
-    """mmengine's loop, with its arguments, resumed to the bit: ``type='mmsoft.EpochBasedTrainLoop'``."""
+    """mmengine's loop with the same arguments; resumes bit-exactly. Its type is ``'mmsoft.EpochBasedTrainLoop'``."""
 
     def run_epoch(self) -> None:
         """Trains for an epoch, or for the rest of an interrupted one."""
@@ -80,7 +80,7 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
         super().run_iter(idx + self.skipped, data_batch)
 
     def epoch_begin(self) -> int:
-        """The iteration that began this epoch; the next one if an epoch has another number of batches than before."""
+        """The first iteration of this epoch; the next iteration if the number of batches per epoch has changed."""
         size = len(self.dataloader)
         epoch, begin, size_then = self.runner.message_hub.get_info('epoch_begin', [self.epoch, self.epoch * size, size])
         is_same = (epoch, size_then) == (self.epoch, size) and begin <= self.iter <= begin + size
@@ -89,13 +89,13 @@ class EpochBasedTrainLoop(_Resumable, loops.EpochBasedTrainLoop):
 
 @LOOPS.register_module()
 class IterBasedTrainLoop(_Resumable, loops.IterBasedTrainLoop):
-    """mmengine's loop, with its arguments, resumed to the bit without loading what is done."""
+    """mmengine's loop with the same arguments; resumes bit-exactly without loading trained batches again."""
 
     endless = True
 
 
 class _Batches(chain):
-    """A loader's batches behind Nones for trained ones: mmengine draws and drops as many, onedl-mmengine skips them."""
+    """Nones for trained batches, then a loader's batches: mmengine draws the Nones, onedl-mmengine skips them."""
 
     def __init__(self, trained: Iterable[None], loader: DataLoader) -> None:
         self.dataset = loader.dataset
@@ -107,23 +107,23 @@ class _Batches(chain):
 
 @RUNNERS.register_module()
 class Runner(MMRunner):
-    """mmengine's runner with the loops of this module for mmengine's, and with :class:`NamedSamples` in all loaders.
+    """mmengine's runner with the loops of this module, and with :class:`NamedSamples` in all loaders.
 
-    Environment, config and the order of hooks, some hundred lines, are in the log file and not on the console. A config
-    chooses it by ``runner_type = 'mmsoft.Runner'``.
+    Environment, config and the order of hooks, some hundred lines, go to the log file but not to the console. Choose it
+    in a config by ``runner_type = 'mmsoft.Runner'``.
     """
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
         """See mmengine's runner."""
         logger = super().build_logger(*args, **kwargs)
-        console = logger.handlers[0]  # tables of scores are of other modules than the runner
+        console = logger.handlers[0]  # tables of scores come from other modules
         console.addFilter(lambda record: record.module != 'runner' or '\n' not in record.getMessage())
         logger.info(f'Environment, config and order of hooks are in {logger.log_file}.')
         return logger
 
     def build_train_loop(self, loop: Union[BaseLoop, dict]) -> BaseLoop:
         """See mmengine's runner. ``'mmengine.EpochBasedTrainLoop'`` chooses mmengine's."""
-        if isinstance(loop, dict) and isinstance(self._train_dataloader, dict):  # whose samples get keys
+        if isinstance(loop, dict) and isinstance(self._train_dataloader, dict):  # then samples get keys
             loop = dict(loop)
             kind = loop.pop('type', None) or f'{"Epoch" if loop.pop("by_epoch") else "Iter"}BasedTrainLoop'
             loop['type'] = OURS.get(kind, kind)
@@ -135,7 +135,7 @@ class Runner(MMRunner):
             return super().build_param_scheduler(scheduler)
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """See mmengine's runner; BrokenSample if labels of tests do not fit. All validate what the first one saves."""
+        """See mmengine's runner; BrokenSample if test labels do not fit. All ranks validate with rank 0's buffers."""
         if fn_name in ('before_val_iter', 'before_test_iter'):
             check_labels(kwargs['data_batch'], self.model)
         super().call_hook(fn_name, **kwargs)

@@ -1,4 +1,4 @@
-"""Samples of data sets: those that cannot be loaded are named, and the random states of each follow from its number."""
+"""Samples of data sets: errors name the sample that failed, and random states follow from a sample's number."""
 
 import random
 from collections import namedtuple
@@ -16,15 +16,15 @@ from torch.utils.data import Dataset, Sampler
 
 from mmsoft.utils import UsageError
 
-# An index of a data set, which may be a tuple itself, and the key of the sample's random states: the seed; 0 for
-# those of an iteration, 1 of a sample, 2 of a draw; their numbers.
+# An index of a data set, which may be a tuple itself, and the key of the sample's random states: the seed; 0 for an
+# iteration, 1 for a sample, 2 for a draw of indices; and their numbers.
 Numbered = namedtuple('Numbered', 'key index')
 
 
 def set_random_states(*key: int) -> None:
-    """Sets the states of ``random``, NumPy and PyTorch (CPU, CUDA) to what follows from non-negative numbers.
+    """Seeds ``random``, NumPy and PyTorch (CPU, CUDA) with a key of non-negative numbers.
 
-    ``torch.manual_seed`` would format the call stack for every kind of device not in use, up to milliseconds a sample.
+    ``torch.manual_seed`` would format the call stack for each kind of unused device, up to milliseconds per sample.
     """
     python, numpy, low, high = map(int, np.random.SeedSequence(key).generate_state(4))
     random.seed(python)
@@ -43,14 +43,14 @@ class BrokenSample(UsageError):
 
 
 class NamedSamples(Dataset):
-    """A data set that names a sample which cannot be loaded; all other attributes, and its class, are ``dataset``'s."""
+    """Wraps ``dataset`` and names samples that cannot be loaded; its class and other attributes are the data set's."""
 
     def __init__(self, dataset: Union[dict, Dataset]) -> None:
         vars(self)['_samples'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
 
     @property
     def __class__(self) -> type:
-        return type(self._samples)  # samplers and hooks ask isinstance
+        return type(self._samples)  # samplers and hooks call isinstance
 
     def __reduce__(self) -> tuple:
         return NamedSamples, (self._samples,)
@@ -70,15 +70,15 @@ class NamedSamples(Dataset):
         setattr(self._samples, name, value)  # mmdet's PipelineSwitchHook sets the pipeline
 
     def __getitem__(self, index: Any) -> Any:
-        """Loads a sample by its index, alone or :class:`Numbered`; BrokenSample if it cannot be."""
+        """Loads a sample by its index, alone or :class:`Numbered`; raises BrokenSample if loading fails."""
         if isinstance(index, Numbered):
             key, index = index
             set_random_states(*key)
         try:
             return self._samples[index]
-        except Exception as error:  # whatever a pipeline makes of what it finds
+        except Exception as error:  # pipelines raise exceptions of any type
             reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-            mixes = hasattr(self._samples, 'pipeline_types')  # as of MultiImageMixDataset: any may be it
+            mixes = hasattr(self._samples, 'pipeline_types')  # MultiImageMixDataset: any image may be broken
             named = hasattr(self._samples, 'get_data_info') and not (mixes or isinstance(index, tuple))
             info = self._samples.get_data_info(index) if named else {}
             name = info.get('img_path') or f'Sample {index} of {type(self._samples).__name__}'
@@ -86,10 +86,10 @@ class NamedSamples(Dataset):
 
 
 def check_labels(batch: Any, model: nn.Module) -> None:
-    """Raises BrokenSample if a label does not fit mmseg's or mmpretrain's model, or a label map its image."""
+    """Raises BrokenSample if a label does not fit the model of mmseg or mmpretrain, or a label map its image."""
     samples = batch.get('data_samples') if isinstance(batch, dict) else None
     bare = getattr(model, 'module', model)
-    if not isinstance(samples, (list, tuple)) or hasattr(bare, 'prototype'):  # a retrieval's labels are images
+    if not isinstance(samples, (list, tuple)) or hasattr(bare, 'prototype'):  # labels of retrieval are images
         return
     views = [each if isinstance(each, (list, tuple)) else [each] for each in samples]  # several with --tta
     for sample in [one for each in views for one in each if isinstance(one, BaseDataElement)]:
@@ -97,7 +97,7 @@ def check_labels(batch: Any, model: nn.Module) -> None:
         head = getattr(bare, 'decode_head' if is_map else 'head', None)
         head = head[-1] if isinstance(head, nn.ModuleList) else head
         count = getattr(head, 'num_classes', None)
-        left_out = getattr(head, 'ignore_index', None if is_map else 0)  # 0, a class: a classifier leaves out none
+        left_out = getattr(head, 'ignore_index', None if is_map else 0)  # 0 is a class: classifiers ignore no label
         labels = sample.gt_sem_seg.get('data') if is_map else sample.get('gt_label')  # mmdet's maps have other names
         if not isinstance(count, int) or count < 2 or left_out is None or not isinstance(labels, torch.Tensor):
             continue
@@ -115,9 +115,9 @@ def check_labels(batch: Any, model: nn.Module) -> None:
 class NumberedBatches:
     """A batch sampler whose samples come with the keys of their random states.
 
-    A key has the number of the iteration and the sample's place among those of all processes, whatever their number and
-    that of workers. ``batches`` is the config of the batch sampler inside; ``endless`` ones go on with the next epoch.
-    Before use, ``seed`` of all keys, the iteration at the ``begin`` of the epoch, and the ``first`` to load are set.
+    A key has the iteration and the sample's place in the batch of all processes, so it does not depend on the number of
+    processes and workers. ``batches`` is the config of the inner batch sampler; with ``endless``, it continues with the
+    next epoch. Before use, set ``seed``, the iteration ``begin`` of the epoch, and ``first``, the first to load.
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, batches: dict, endless: bool) -> None:
@@ -132,7 +132,7 @@ class NumberedBatches:
         rank, world_size = get_dist_info()
         batches, first = self._batches(), self.first
         for iteration in count(self.begin):
-            if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from the process's states
+            if not type(self.sampler).__module__.startswith('mmengine.'):  # others may draw from global states
                 set_random_states(self.seed, 2, iteration)
             if (batch := next(batches, None)) is None:
                 return
@@ -143,7 +143,7 @@ class NumberedBatches:
     def _batches(self) -> Iterator[list]:
         yield from self.batches
         if not self.batches:
-            raise UsageError('There is no batch: drop_last leaves out what is less than train_dataloader.batch_size.')
+            raise UsageError('There is no batch: drop_last drops one smaller than train_dataloader.batch_size.')
         for epoch in count(1) if self.endless else ():
             if hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch)
