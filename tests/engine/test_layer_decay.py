@@ -156,5 +156,5 @@ def test_backbones_inside_of_other_models():
     retriever = torch.nn.Sequential(plain.backbone, plain.head)  # whatever it is called
     assert list(settings(retriever).values()) == list(alone.values())
     assert list(settings(plain.backbone).values()) == list(alone.values())[:-2]
-    with pytest.raises(OptionError, match='layer_decay_rate needs a backbone that has get_layer_depth'):
+    with pytest.raises(OptionError, match='layer_decay_rate needs a backbone with get_layer_depth'):
         settings(torch.nn.Linear(2, 2))
