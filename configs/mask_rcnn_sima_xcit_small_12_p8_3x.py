@@ -6,8 +6,5 @@ tools/dist_train.sh configs/mask_rcnn_sima_xcit_small_12_p8_3x.py 8
 _base_ = 'mask_rcnn_sima_xcit_small_12_p16_3x.py'
 model = dict(
     backbone=dict(arch='small-12-p8', init_cfg=None),
-    neck=[
-        dict(type='mmsoft.RescalePyramid', in_channels=384, rescales=(2, 1, 0.5, 0.25)),
-        dict(type='FPN', in_channels=[384] * 4, out_channels=256, num_outs=5),
-    ],
+    neck=[dict(_base_.sima_pyramid_p16, rescales=(2, 1, 0.5, 0.25)), _base_.model.neck[1]],
 )

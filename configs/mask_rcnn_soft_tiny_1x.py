@@ -4,4 +4,4 @@ tools/dist_train.sh configs/mask_rcnn_soft_tiny_1x.py 8
 """
 
 _base_ = 'mask_rcnn_soft_small_1x.py'
-model = dict(backbone=dict(_delete_=True, **_base_.soft_tiny), neck=dict(in_channels=_base_.soft_channels))
+model = dict(backbone=dict(_delete_=True, **_base_.soft_tiny))

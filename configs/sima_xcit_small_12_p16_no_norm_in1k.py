@@ -4,6 +4,4 @@ tools/dist_train.sh configs/sima_xcit_small_12_p16_no_norm_in1k.py 8
 """
 
 _base_ = 'sima_xcit_small_12_p16_in1k.py'
-model = dict(
-    backbone=dict(attention=dict(type='SimAAttention', p=None), class_attention=dict(type='SimAClassAttention', p=None))
-)
+model = dict(backbone=dict(attention=dict(type='SimAAttention', p=None)))

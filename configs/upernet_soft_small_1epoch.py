@@ -1,6 +1,6 @@
 """UperNet with SOFT-Norm-Small on ADE20K, one epoch: mIoU 39.5 (arXiv 2207.03341, Table 10).
 
-Warm-up, then a constant learning rate, as the paper does not say.
+Warm-up, then a constant learning rate of the printed 6e-4, as the paper does not say how it falls.
 
     tools/dist_train.sh configs/upernet_soft_small_1epoch.py 8
 """

@@ -25,6 +25,4 @@ param_scheduler = [
 train_cfg = dict(by_epoch=True, max_epochs=epochs)
 test_cfg = dict()
 test_evaluator = dict(type='Accuracy')
-default_hooks = dict(
-    checkpoint=dict(max_keep_ckpts=1), visualization=dict(_delete_=True, type='VisualizationHook', enable=False)
-)
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))

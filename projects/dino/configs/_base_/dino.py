@@ -26,7 +26,5 @@ param_scheduler = [
     dict(type='CosineAnnealingLR', eta_min=1e-6, begin=warmup, end=epochs, convert_to_iter_based=True),
 ]
 train_cfg = dict(by_epoch=True, max_epochs=epochs)
-default_hooks = dict(
-    checkpoint=dict(max_keep_ckpts=1), visualization=dict(_delete_=True, type='VisualizationHook', enable=False)
-)
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))
 test_evaluator = []

@@ -12,8 +12,6 @@ test_cfg = dict()
 val_evaluator = dict(type='Accuracy')
 test_evaluator = val_evaluator
 default_hooks = dict(
-    logger=dict(interval=50),
-    checkpoint=dict(by_epoch=False, interval=500, max_keep_ckpts=1, save_best='accuracy/top1'),
-    visualization=dict(_delete_=True, type='VisualizationHook', enable=False),
+    logger=dict(interval=50), checkpoint=dict(by_epoch=False, interval=500, max_keep_ckpts=1, save_best='accuracy/top1')
 )
 log_processor = dict(by_epoch=False)
