@@ -1,4 +1,4 @@
-"""GFL with sima_pvt.py's network without its attention: what attention is worth to a network trained without it.
+"""GFL with sima_pvt.py's network and SOFT's depthwise convolution of the values, which it lacks, in attention's place.
 
 python -m projects.trees control_pvt
 """
