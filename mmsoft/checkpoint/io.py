@@ -25,12 +25,12 @@ from torch import Tensor
 from mmsoft.utils import UsageError
 
 StateDict = dict[str, Tensor]
-# The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which
-# SimA used, keeps one in `model_ema` but evaluates `model`. mmengine swaps the average into `state_dict` itself.
+# The evaluated weights first. timm's trainer, which SOFT used, evaluates the average of the weights; DeiT's, which SimA
+# used, keeps an average in `model_ema` but evaluates `model`. mmengine swaps the average into `state_dict` itself.
 ENTRIES = ('state_dict_ema', 'state_dict', 'model', 'model_ema')
-WRAPPERS = r'^((module|_orig_mod|_\w+_wrapped_module)\.)+|(?<=\.)_(orig_mod|\w+_wrapped_module)\.'  # in names of parts
+WRAPPERS = r'^((module|_orig_mod|_\w+_wrapped_module)\.)+|(?<=\.)_(orig_mod|\w+_wrapped_module)\.'  # in tensor names
 
-_reading = Lock()  # torch's list of safe classes is one for all threads
+_reading = Lock()  # all threads share torch's list of safe classes
 
 
 class CheckpointError(UsageError):
@@ -38,13 +38,13 @@ class CheckpointError(UsageError):
 
 
 def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek: bool = False) -> dict:
-    """Reads a checkpoint by ``torch.load(weights_only=True)``, which runs no code in it; files of trainings, too.
+    """Reads a checkpoint, also of a training, by ``torch.load(weights_only=True)``, which runs no code in it.
 
     ``filename`` is a file of ``torch.save`` or a ``.safetensors`` file, an http(s) address of one, or
     ``hf://owner/name/file`` in the Hugging Face Hub. ``map_location`` is that of :func:`torch.load`; ``peek`` maps the
-    file into memory where it can, for checks. Returns what it holds: ``_metadata`` is kept, a dict of dicts; mmengine's
-    logged values are not. CheckpointError if it does not exist, is damaged, no checkpoint, claims to hold more than it
-    does, or other objects than dense tensors, numbers, containers, ``argparse.Namespace`` and NumPy's arrays.
+    file into memory if possible, for checks. Returns its content, with ``_metadata``, a dict of dicts, but without
+    mmengine's logged values. CheckpointError if it does not exist, is damaged, no checkpoint or claims more than it
+    holds, or has other objects than dense tensors, numbers, containers, ``argparse.Namespace`` and NumPy's arrays.
     """
     is_address = re.match('(https?|hf)://', str(filename))
     path = _download(str(filename)) if is_address else Path(filename).expanduser()
@@ -52,7 +52,7 @@ def read_checkpoint(filename: Union[str, Path], map_location: Any = 'cpu', peek:
         places = 'training leaves checkpoints in its work directory, docs/pretrained_weights.md names published ones'
         raise CheckpointError(f'{filename} is not a file: {places}, and tools/train.py --from-scratch does without.')
     device = map_location if isinstance(map_location, (str, torch.device)) else 'cpu'
-    torch.empty(0, device=device)  # raises what is wrong with a device, and not with the file
+    torch.empty(0, device=device)  # raises errors of the device, not of the file
     try:
         is_safe = path.suffix.lower() == '.safetensors'
         checkpoint = safetensors.torch.load_file(path, device) if is_safe else _read_torch(path, map_location, peek)
@@ -74,7 +74,7 @@ def find_weights(checkpoint: dict) -> tuple[dict, str]:
 
 
 def select_state_dict(checkpoint: dict, filename: Union[str, Path] = 'the checkpoint') -> tuple[StateDict, str]:
-    """The tensors that :func:`find_weights` chooses, under names without what wrappers add, and their entry.
+    """The tensors that :func:`find_weights` chooses, without wrappers' prefixes in their names, and their entry.
 
     ``filename`` is for messages; ``_metadata`` stays. CheckpointError if there is no tensor, or NaN or infinity in one.
     """
@@ -113,7 +113,7 @@ def _read_torch(path: Path, map_location: Any, peek: bool) -> Any:
 
 
 def _check_content(content: Any, size: int) -> None:
-    """Refuses tensors that are no weights or larger than the file, and removes what a pickle gave an OrderedDict.
+    """Refuses tensors that are not dense or larger than the file, and attributes that a pickle gave an OrderedDict.
 
     torch before 2.8 takes the length of a storage from the pickle, and would read past the end of the record.
     """
@@ -130,7 +130,7 @@ def _check_content(content: Any, size: int) -> None:
             claimed[storage.data_ptr()] = max(claim, claimed.get(storage.data_ptr(), 0))
         elif isinstance(node, (dict, list, tuple)) and id(node) not in seen:
             seen.add(id(node))
-            if isinstance(node, OrderedDict):  # a pickle can give it attributes, in place of methods too
+            if isinstance(node, OrderedDict):  # a pickle can set its attributes, even in place of methods
                 metadata = vars(node).get('_metadata')
                 vars(node).clear()
                 if isinstance(metadata, dict) and {(type(k), type(v)) for k, v in metadata.items()} <= {(str, dict)}:
@@ -142,9 +142,9 @@ def _check_content(content: Any, size: int) -> None:
 
 @cache
 def _safe_globals() -> dict[str, Any]:
-    """What trainers save beside weights, by its names in a pickle, which has either name of NumPy's module.
+    """Classes that trainers save beside weights, by their names in a pickle. NumPy's module has two names.
 
-    mmengine's history of logged values becomes an empty object; what its pickle gets by ``getattr`` becomes None.
+    mmengine's history of logged values becomes an empty object; objects that a pickle gets by ``getattr`` become None.
     """
 
     def named(path: str, call: Any) -> type:
@@ -161,7 +161,7 @@ def _safe_globals() -> dict[str, Any]:
 
 
 def _restricted_pickle() -> SimpleNamespace:
-    """Python's pickle for names in torch's list and in ours alone (docs.python.org, "Restricting Globals")."""
+    """Python's pickle, restricted to names in torch's list and in ours (docs.python.org, "Restricting Globals")."""
     from torch._weights_only_unpickler import _get_allowed_globals
 
     later = {'_codecs.encode': codecs.encode, 'builtins.bytearray': bytearray}  # in torch's list since 2.5
@@ -181,7 +181,7 @@ def _explain(error: Exception) -> tuple[str, bool]:  # what is wrong, and whethe
     if isinstance(error, CheckpointError):
         return str(error), False
     if isinstance(error, (MemoryError, OSError)) or "can't allocate memory" in str(error):
-        reason = getattr(error, 'strerror', 'it needs more memory than there is') or error  # of safetensors
+        reason = getattr(error, 'strerror', 'it needs more memory than there is') or error  # safetensors has none
         return f'cannot be read ({reason}).', False
     if refused and isinstance(error, pickle.UnpicklingError):
         what = f'a Python object ({refused[1]}) that could run code when it is loaded'
@@ -200,7 +200,7 @@ def _download(url: str) -> Path:
             return Path(hf_hub_download(*parts.groups()))
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]
         path = Path(torch.hub.get_dir()) / 'checkpoints' / f'{digest}-{Path(urlparse(url).path).name}'
-        if not path.exists():  # else its folder may be read-only
+        if not path.exists():  # if it exists, its folder may be read-only
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f'{path}.lock'):
                 if not path.exists():

@@ -1,4 +1,4 @@
-"""A checkpoint into a backbone, into mmpretrain's classifier, into mmengine, or into a file under our names."""
+"""Loads checkpoints into backbones, mmpretrain's classifiers and mmengine, and converts them to our names."""
 
 import re
 from collections import Counter, OrderedDict
@@ -21,10 +21,10 @@ from .names import BACKBONE, FAMILIES, SOFT, Family, find_family, to_mmsoft, wit
 
 
 def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = None) -> None:
-    """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what became of it.
+    """Loads a published checkpoint, one of ours or one of mmengine's into a backbone, and logs what was loaded.
 
-    ``filename`` is as for :func:`read_checkpoint`, ``prefix`` the start of the names to load in a larger model, by
-    default ``backbone.`` if there are any. CheckpointError if the file cannot be used for this backbone.
+    ``filename`` is that of :func:`read_checkpoint`. ``prefix`` is the start of the names to load from a larger model,
+    by default ``backbone.`` if any name has it. CheckpointError if the file does not fit this backbone.
     """
     state_dict, entry = select_state_dict(read_checkpoint(filename), filename)
     noted = state_dict._metadata
@@ -40,9 +40,9 @@ def load_pretrained(backbone: nn.Module, filename: str, prefix: Optional[str] = 
 
 
 def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
-    """Raises CheckpointError if a checkpoint is not of a model, which may be wrapped; OpenMMLab libraries only warn.
+    """Raises CheckpointError if a checkpoint does not fit a model, which may be wrapped; OpenMMLab only warns.
 
-    Those of classifiers may have published names, others need the model's. Unless ``whole``, a part is enough.
+    Checkpoints of classifiers may have published names, others need the model's. Unless ``whole``, a part is enough.
     """
     loaded, _ = select_state_dict(read_checkpoint(filename, peek=True), filename)
     bare = getattr(model, 'module', model)
@@ -61,12 +61,12 @@ def check_model(model: nn.Module, filename: str, whole: bool = True) -> None:
 
 
 def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None:
-    """Turns a state dict, or all of a published checkpoint, in place into that of a classifier around a backbone.
+    """Converts a state dict, or a whole published checkpoint, in place to that of a classifier with this backbone.
 
-    What a classifier of ours has saved stays as it is. CheckpointError if it is of another backbone or size.
+    A state dict that our classifier saved stays as it is. CheckpointError if it is of another backbone or size.
     """
     own = backbone.state_dict()
-    adapted = any(f'{BACKBONE}module.{name}' in state_dict for name in own if '.lora_' in name)  # LoRA is around it
+    adapted = any(f'{BACKBONE}module.{name}' in state_dict for name in own if '.lora_' in name)  # LoRA wraps it
     if adapted or not state_dict or any(BACKBONE in name and not name.startswith(BACKBONE) for name in state_dict):
         return  # or the classifier is a part of another model, which has saved it
     chosen, entry = select_state_dict(state_dict)
@@ -82,7 +82,7 @@ def convert_classifier_checkpoint(backbone: nn.Module, state_dict: dict) -> None
 
 
 def use_safe_loading(on: bool = True) -> None:
-    """Makes mmengine read files and addresses with :func:`load_from_weights_only` in this process, or as before."""
+    """Makes mmengine read files and addresses with :func:`load_from_weights_only`; ``on=False`` restores its own."""
     for schemes, own in (('', load_from_local), (('http://', 'https://'), load_from_http)):
         CheckpointLoader.register_scheme(schemes, load_from_weights_only if on else own, force=True)
 
@@ -90,12 +90,12 @@ def use_safe_loading(on: bool = True) -> None:
 def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
     """:func:`read_checkpoint` without ``meta['config']``, which mmengine would run when it resumes.
 
-    Weights of another entry or ``.safetensors`` become ``state_dict``, where mmengine looks; ours the evaluated ones.
+    Weights of other entries or ``.safetensors`` become ``state_dict``, which mmengine reads; ours, the evaluated ones.
     """
-    checkpoint = read_checkpoint(filename, map_location or 'cpu')  # torch would take the device in the file
+    checkpoint = read_checkpoint(filename, map_location or 'cpu')  # None would mean the device in the file
     chosen, entry = find_weights(checkpoint)
     family, is_published = find_family(re.sub(r'^(module\.|backbone\.)*', '', str(name)) for name in chosen)
-    is_training = entry == 'state_dict' and not (family is SOFT and is_published)  # which resumes
+    is_training = entry == 'state_dict' and not (family is SOFT and is_published)  # which may resume
     if (family and not is_training) or re.search(r'\.safetensors(\?|$)', str(filename).lower()):
         return dict(state_dict=select_state_dict(checkpoint, filename)[0])
     weights = checkpoint.get('state_dict', chosen)
@@ -109,10 +109,10 @@ def load_from_weights_only(filename: str, map_location: Any = None) -> dict:
 
 
 def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force: bool = False) -> str:
-    """Writes the weights of a checkpoint, head included, under our names, bit by bit; returns a summary.
+    """Writes the weights of a checkpoint, including the head, unchanged under our names; returns a summary.
 
-    ``target`` is replaced by ``force`` alone; ``.safetensors`` chooses that format, any other name ``torch.save``.
-    CheckpointError if it exists otherwise, or ``source``, a published checkpoint, ours or mmengine's, cannot be used.
+    ``source`` is a published checkpoint, ours or mmengine's. ``target`` is a file of safetensors if it ends with
+    ``.safetensors``, else of ``torch.save``. CheckpointError if it exists, unless ``force``, or ``source`` is unusable.
     """
     if Path(target).is_file() and not force:
         raise CheckpointError(f'{target} exists already; choose another name, or replace it with --force.')
@@ -132,8 +132,8 @@ def convert_checkpoint(source: Union[str, Path], target: Union[str, Path], force
 def fit(backbone: nn.Module, state_dict: StateDict, file: str, family: Optional[Family], log: bool = True) -> StateDict:
     """Chooses the tensors that a backbone has, and resizes position embeddings of another grid in float32.
 
-    ``family`` is the one that the tensors belong to, None for a network that is not ours; ``file`` is for messages.
-    Raises CheckpointError if they belong to another network, to another size of this one, or have other shapes.
+    ``family`` is that of the tensors, None if the network is not ours; ``file`` is for messages. CheckpointError if the
+    tensors belong to another network, to another size of this one, or have other shapes.
     """
     model, own = type(backbone).__name__, backbone.state_dict()
     if family is None or family.name != backbone.published:
@@ -162,7 +162,7 @@ def fit(backbone: nn.Module, state_dict: StateDict, file: str, family: Optional[
 
 
 def _depths(names: Iterable[str]) -> dict[int, int]:
-    """The number of blocks in each stage; networks without stages have one."""
+    """The number of blocks in each stage; a network without stages counts as one stage."""
     found = (re.match(r'(?:stages\.(\d+)\.)?blocks\.(\d+)\.', name) for name in names)
     blocks = {(int(match[1] or 0), match[2]) for match in found if match}
     return dict(sorted(Counter(stage for stage, _ in blocks).items()))
@@ -175,7 +175,7 @@ def _fits(theirs: Tensor, ours: Tensor, name: str = '') -> bool:
 
 
 def fit_position(name: str, theirs: Tensor, ours: Tensor, family: str) -> tuple[Tensor, str]:
-    """Resizes a position embedding (1, extra + side², C) as a family does; '' if it fits or is not of this kind."""
+    """Resizes a position embedding (1, extra + side², C) as its family does, and says how; '' if it is unchanged."""
     is_kind = name.split('.')[-1] == 'pos_embed' and theirs.dim() == 3 and theirs.shape[::2] == ours.shape[::2]
     if not is_kind or theirs.shape == ours.shape:
         return theirs, ''
@@ -190,6 +190,6 @@ def fit_position(name: str, theirs: Tensor, ours: Tensor, family: str) -> tuple[
 
 
 def _summary(names: Iterable[str]) -> str:
-    """Names by their stage, their first part or XCiT's temperature, with their numbers."""
+    """Counts of names by stage, by first part, or as XCiT's temperature."""
     counts = Counter(re.sub(r'.*(attn\.temperature)|((?:stages\.\d+|[^.]*)).*', r'\1\2', name) for name in names)
     return ', '.join(f'{part} ({count})' for part, count in counts.items()) or 'none'

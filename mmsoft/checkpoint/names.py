@@ -1,7 +1,7 @@
-"""What published checkpoints call their tensors, and what mmsoft calls them.
+"""Names of tensors in published checkpoints, and in mmsoft.
 
-The rules of a family replace parts of published names one after the other: with ``'att.mha.W_q': 'attn.query'``, for
-example, ``block1.0.att.mha.W_q.weight`` of SOFT's authors is ``backbone.stages.0.blocks.0.attn.query.weight`` here.
+The rules of a family replace parts of published names one after the other. For example, ``'att.mha.W_q': 'attn.query'``
+is one rule from SOFT's ``block1.0.att.mha.W_q.weight`` to ``backbone.stages.0.blocks.0.attn.query.weight``.
 """
 
 import re
@@ -22,8 +22,8 @@ BACKBONE = 'backbone.'
 class Family:
     """Names of a family of networks.
 
-    The published names of a ``signature`` occur together only in this family, in all its sizes. None is of an
-    attention, which can be exchanged. Translated, they tell our own files, too.
+    In all sizes, a family has the published names of its ``signature``; no other family has all of them. None is of an
+    attention, which can be exchanged. Their translations identify our own files.
     """
 
     name: str  #: :attr:`BaseBackbone.published` of its backbone.
@@ -32,13 +32,13 @@ class Family:
     resize: str = 'bilinear'  #: Interpolation that the authors resize position embeddings with.
 
     def rename(self, name: str) -> str:
-        """A published name of the backbone to ours, without ``backbone.`` in front."""
+        """Translates a published name of the backbone to ours, without the prefix ``backbone.``."""
         for theirs, ours in self.rules.items():
             name = name.replace(theirs, ours)
         return name
 
     def translate(self, state_dict: StateDict) -> StateDict:
-        """Published names behind ``backbone.`` to ours; q, k and v become one. CheckpointError if one is missing."""
+        """Translates published names after ``backbone.``, and joins q, k and v. CheckpointError if one is missing."""
         parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in state_dict.items():
             ours = self.rename(name) if name.startswith(BACKBONE) else name
@@ -57,7 +57,7 @@ SOFT = Family(
     signature=('patch_embed1.proj.0.weight', 'block1.0.att.norm1.weight'),
     rules={
         **{f'{part}{i + 1}': f'stages.{i}.{part}' for i in range(4) for part in ('patch_embed', 'pos_embed', 'block')},
-        # The activation of each layer has a number, too.
+        # The activation of each layer is numbered, too.
         **{f'patch_embed.proj.{3 * i + j}.': f'embed.{i}.{_LAYER[j]}.' for i in range(3) for j in range(2)},
         '.block.': '.blocks.',
         'att.mha.W_q': 'attn.query',
@@ -114,7 +114,7 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (SOFT, SIMA_XCI
 
 
 def find_family(names: Iterable[str]) -> tuple[Optional[Family], bool]:
-    """The family of a backbone with these parameters, None if it is not ours, and whether the names are published."""
+    """The family of a backbone with these parameter names, None if it is not ours, and whether they are published."""
     names = set(names)
     for family in FAMILIES.values():
         if names >= set(family.signature):
@@ -125,10 +125,10 @@ def find_family(names: Iterable[str]) -> tuple[Optional[Family], bool]:
 
 
 def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
-    """Names of a published state dict or of one of ours, whole model or backbone alone, to those of a model of ours.
+    """Renames a state dict, published or ours, of a whole model or of a backbone alone, to names of our models.
 
-    ``backbone.`` may stand in front of names of either kind. Returns the family, None for a network that is not ours,
-    and the tensors: the backbone's under ``backbone.*``, a classifier's ``head`` under ``head.fc``, others as they are.
+    Names of either kind may have the prefix ``backbone.``. Returns the family, None for a network that is not ours, and
+    the tensors: the backbone's under ``backbone.*``, a classifier's ``head`` under ``head.fc``, others unchanged.
     """
     family, is_published = find_family(without_prefix(state_dict))
     if family is None:
@@ -144,7 +144,7 @@ def to_mmsoft(state_dict: StateDict) -> tuple[Optional[Family], StateDict]:
 
 
 def without_prefix(state_dict: StateDict) -> StateDict:
-    """The same tensors, ``backbone.`` removed from the front of their names."""
+    """The same tensors, without the prefix ``backbone.`` in their names."""
     return {name.removeprefix(BACKBONE): tensor for name, tensor in state_dict.items()}
 
 
