@@ -36,7 +36,7 @@ class TimmModel(nn.Module):
         backbone (type): Class of the backbone.
         num_classes (int): Classes; 0 for pooled features.
         in_chans (int): Channels of the image.
-        global_pool (str): Whether class token (``'token'``), mean of others (``'avg'``) or all (``''``) go to the head.
+        global_pool (str): Input of the head: class token (``'token'``), mean of others (``'avg'``) or all (``''``).
         **kwargs: Those of the backbone.
     """
 
@@ -47,7 +47,7 @@ class TimmModel(nn.Module):
         self.build_backbone = partial(backbone, **dict(kwargs, in_channels=in_chans))
         self.backbone = self.build_backbone(out_indices=range(backbone.num_units(kwargs['arch'])), with_cls_token=True)
         initialize(self.backbone, self.backbone.default_init_cfg())
-        for module in reversed([*self.backbone.modules()]):  # the parts, then all of it, which may load weights
+        for module in reversed([*self.backbone.modules()]):  # the parts, then the whole, which may load weights
             others, pretrained = split_pretrained(getattr(module, 'init_cfg', None))
             initialize(module, others)
             for cfg in pretrained:  # mmengine would run code in the file
@@ -72,11 +72,11 @@ class TimmModel(nn.Module):
         output_fmt: str = 'NCHW',
         intermediates_only: bool = False,
     ) -> Union[list[Tensor], tuple[Tensor, list[Tensor]]]:
-        """Maps of several stages or blocks, and what :meth:`forward_features` returns, of images (B, in_chans, H, W).
+        """Maps of several stages or blocks, and the output of :meth:`forward_features`, of images (B, in_chans, H, W).
 
-        Arguments are those of timm's models; maps are as the backbone returns them whatever ``norm`` and ``stop_early``
-        say, in ``output_fmt`` ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C); OptionError for another.
-        ``indices`` stay those of the whole network when it is pruned (KeyError for others); None takes all there are.
+        Arguments are those of timm's models; ``norm`` and ``stop_early`` do not change the maps. ``output_fmt`` is
+        ``'NCHW'``, (B, C, H, W), or ``'NLC'``, tokens (B, H · W, C); OptionError for another. ``indices`` stay those of
+        the whole network when it is pruned (KeyError for removed ones); None takes all that are left.
         """
         check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
         maps, tokens = self._forward_backbone(x)
@@ -103,21 +103,21 @@ class TimmModel(nn.Module):
         return take
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (B, in_chans, H, W) to tokens (B, 1 + n, C): the class token, then those of the last map."""
+        """Maps images (B, in_chans, H, W) to tokens (B, 1 + n, C): the class token, then those of the last map."""
         return self._forward_backbone(x)[1]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Tokens (B, 1 + n, C) to scores (B, num_classes), or to the pooled features (B, C)."""
+        """Maps tokens (B, 1 + n, C) to scores (B, num_classes), or to the pooled features (B, C)."""
         if self.global_pool:
             x = x[:, 0] if self.global_pool == 'token' else x[:, int(self.backbone.has_cls_token) :].mean(1)
         return x if pre_logits else self.head.fc(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (B, in_chans, H, W) to scores (B, num_classes)."""
+        """Maps images (B, in_chans, H, W) to scores (B, num_classes)."""
         return self.forward_head(self.forward_features(x))
 
     def _forward_backbone(self, x: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The maps of the backbone, and the tokens of the last one behind the class token, if there is one."""
+        """The maps of the backbone, and the tokens of the last map after the class token, if there is one."""
         maps = self.backbone(x)
         if not self.backbone.has_cls_token:
             return maps, to_tokens(maps[-1])
@@ -157,9 +157,9 @@ class TimmModel(nn.Module):
         given = set(state_dict)
         own = {name: tensor.shape for name, tensor in self.state_dict().items()}
         if prefix or ('head.fc.weight' in own and given >= set(own)):
-            return  # another model has saved it as a part; of a classifier, torch tells what does not fit
+            return  # saved by a larger model; for a classifier, torch reports what does not fit
         convert_classifier_checkpoint(self.backbone, state_dict)
-        published = given != set(state_dict)  # of others, torch tells what the backbone has not
+        published = given != set(state_dict)  # for others, torch reports names that the backbone lacks
         for name, tensor in list(state_dict.items()):
             is_head = name.startswith('head.') and own.get(name) != tensor.shape
             if is_head or (name not in own and (published or not name.startswith('backbone.'))):
@@ -169,14 +169,14 @@ class TimmModel(nn.Module):
 def _register(name: str, backbone: Backbone, **options) -> None:
     def create(pretrained: bool = False, **kwargs) -> nn.Module:
         kwargs = {**options, **kwargs}
-        for part in dicts(kwargs):  # mmengine would import what any dotted name says, and a Hub's config is untrusted
+        for part in dicts(kwargs):  # mmengine would import any dotted name, and a Hub's config is untrusted
             kind, loads = part.get('type'), split_pretrained(part.get('override'))[1]
             if loads or (isinstance(kind, str) and not re.fullmatch(r'(mm[a-z]+\.)?\w+', kind)):
                 raise OptionError(f'type {kind!r} is no registered name, or its override loads weights.')
         if file := (kwargs.get('pretrained_cfg_overlay') or {}).get('file'):
             weights, _ = select_state_dict(read_checkpoint(file), file)  # timm's reader refuses what trainers save
             kwargs['pretrained_cfg_overlay'] = dict(kwargs['pretrained_cfg_overlay'], file=None, state_dict=weights)
-            kwargs['pretrained_filter_fn'] = lambda *_: weights  # what timm passes on is a copy without _metadata
+            kwargs['pretrained_filter_fn'] = lambda *_: weights  # timm passes on a copy without _metadata
         depth = backbone.num_units(kwargs['arch'])
         thirds = range(depth) if depth < 6 else (depth // 3 - 1, depth // 2 - 1, 2 * depth // 3 - 1, depth - 1)
         feature_cfg = dict(feature_cls='getter', out_indices=tuple(thirds))

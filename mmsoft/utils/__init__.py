@@ -24,5 +24,5 @@ def check_choice(name: str, value: object, choices: Sequence) -> None:
 
 
 def on_one_line(text: str) -> str:
-    """Writes characters that would move the cursor, colour the terminal or cannot be printed as escapes."""
+    """Escapes characters that are not printable, such as those that move the cursor or colour the terminal."""
     return ''.join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -1,4 +1,4 @@
-"""What the command lines in tools/ have in common: how they end, and the options of training and testing."""
+"""Common parts of the command lines in tools/: exit codes, and the options of training and testing."""
 
 import os
 import sys
@@ -13,18 +13,18 @@ from .files import DISK
 
 
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
-    """Runs a tool. A user's error prints one message, with ``--traceback`` its trace; a programming error its trace.
+    """Runs a tool. A user's error prints one message, or its trace with ``--traceback``; a programming error its trace.
 
-    Returns the exit code: what the work returns if that is a number, or else 0; 2 after a :class:`UsageError` or where
-    files cannot be written; 130 after Ctrl-C, of which ``when_interrupted`` tells.
+    Returns the exit code: the number that ``run`` returns, or 0; 2 after a :class:`UsageError` or if files cannot be
+    written or read; 130 after Ctrl-C, when ``when_interrupted`` is printed.
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
-    # A visualizer without a folder of its own, and boxes that reach the border of their image.
+    # Warnings of a visualizer without a folder of its own, and of boxes that reach the border of their image.
     warnings.filterwarnings('ignore', module=r'mmengine\.visualization')
     try:
         code = run()
-    except (KeyboardInterrupt, SyntaxError) as error:  # which Ctrl-C becomes while mmengine writes a config
+    except (KeyboardInterrupt, SyntaxError) as error:  # from Ctrl-C while mmengine writes a config
         if KeyboardInterrupt not in (type(error), type(error.__context__)):
             raise
         print(f'\n{when_interrupted}', file=sys.stderr)
@@ -40,7 +40,7 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
 
 
 class KeyValues(DictAction):
-    """mmengine's ``DictAction``, which says what is wrong."""
+    """mmengine's ``DictAction`` with an error message about what is wrong."""
 
     def __call__(self, parser: ArgumentParser, *args: Any) -> None:
         try:
@@ -50,7 +50,7 @@ class KeyValues(DictAction):
 
 
 def config_parser(description: Optional[str], checkpoint: bool = True) -> ArgumentParser:
-    """A parser with the arguments that tools share: a config, options that override it, and a ``checkpoint`` or not."""
+    """A parser with the arguments that tools share: a config, options that override it, optionally a ``checkpoint``."""
     parser = ArgumentParser(description=description, epilog='--traceback shows where an error was raised.')
     parser.add_argument('config', help='config file')
     if checkpoint:
@@ -62,18 +62,18 @@ def config_parser(description: Optional[str], checkpoint: bool = True) -> Argume
 
 
 def run_parser(description: Optional[str], demo_data: str, checkpoint: bool = False) -> ArgumentParser:
-    """A parser with the options that training and testing share; ``demo_data`` is the help of that one."""
+    """A parser with the options that training and testing share; ``demo_data`` is the help of ``--demo-data``."""
     parser = config_parser(description, checkpoint)
     add = parser.add_argument
     add('--work-dir', help='folder for logs, checkpoints and scores (default: work_dirs/NAME, of a config NAME.py)')
     add('--demo-data', action='store_true', help=demo_data)
-    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='what starts the processes')
+    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='what launches the processes')
     add('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser
 
 
 def parse_run(parser: ArgumentParser) -> dict[str, Any]:
-    """The arguments of :func:`run_parser` by name; the rank that a launcher gives goes where mmengine reads it."""
+    """Parses the options of :func:`run_parser` by name; puts a launcher's rank where mmengine reads it."""
     options = vars(parser.parse_args())
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
     return options

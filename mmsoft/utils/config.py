@@ -20,7 +20,7 @@ Options = Optional[dict[str, Any]]
 
 
 def load_config(path: str, options: Options = None) -> Config:
-    """Reads a config file: .py, .json, .yaml or .yml; settings of ``options``, by dotted keys, override its own.
+    """Reads a config file: .py, .json, .yaml or .yml; ``options``, with dotted keys, override its settings.
 
     Raises UsageError if it cannot be read as a config, or is of another library than mmdet, mmseg and mmpretrain.
     """
@@ -32,12 +32,12 @@ def load_config(path: str, options: Options = None) -> Config:
         cfg.merge_from_dict(options or {})
         kind = cfg.model.get('type', '') if isinstance(cfg.get('model'), dict) else ''
         for nms in [part['nms'] for part in dicts(cfg.get('model')) if isinstance(part.get('nms'), dict)]:
-            if str(nms.get('type')).startswith('mmcv.'):  # a path, in copies of pure Python; mmcv takes names
+            if str(nms.get('type')).startswith('mmcv.'):  # a path, in copies of pure Python configs; mmcv takes names
                 nms['type'] = type_name(nms)
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error
-    scope = cfg.get('default_scope') or getattr(kind, '__module__', str(kind)).partition('.')[0]  # of a class
+    scope = cfg.get('default_scope') or getattr(kind, '__module__', str(kind)).partition('.')[0]  # if kind is a class
     if scope not in SCOPES:
         raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
     cfg.default_scope = scope
@@ -46,18 +46,18 @@ def load_config(path: str, options: Options = None) -> Config:
 
 @contextmanager
 def explained(config: str, done: str = 'run') -> Iterator[None]:
-    """Turns what is raised while a config is built or run into UsageErrors; errors of the disk pass as they are."""
+    """Turns exceptions while a config is built or run into UsageErrors; errors of the disk are raised unchanged."""
     try:
         yield
     except Exception as error:
         is_told = isinstance(error, UsageError) or isinstance(error.__context__, KeyboardInterrupt)
         if is_told or getattr(error, 'errno', None) in (*DISK, EPIPE):
-            raise  # also a full disk, say, a closed pipe, or Ctrl-C, of which the command line tells
-        reason = f'{type(error).__name__}: {error}'[:1000]  # mmengine's may have the whole config
+            raise  # such as a full disk, a closed pipe or Ctrl-C, which the command line reports
+        reason = f'{type(error).__name__}: {error}'[:1000]  # mmengine's may quote the whole config
         if isinstance(error, FileNotFoundError) and error.filename:
             place = 'put it there, or a link to it, or change data_root and ann_file of data sets and evaluators'
             raise UsageError(f'{error.filename} is missing: {place}; or try tools/train.py --demo-data.') from error
-        if 'need at least one array' in reason:  # mmengine's word for an empty data set
+        if 'need at least one array' in reason:  # mmengine's error for an empty data set
             reason = 'a data set has no samples: check its files, metainfo.classes and filter_cfg'
         if isinstance(error, KeyError) and str(error).strip("'") in COCO_FIELDS:
             reason += ', which COCO files need'
@@ -65,7 +65,7 @@ def explained(config: str, done: str = 'run') -> Iterator[None]:
 
 
 def type_name(node: dict[str, Any], key: str = 'type') -> str:
-    """The name of what a dict builds, without its scope; empty if it builds nothing."""
+    """Name of the type that a dict builds, without its scope; empty if it builds nothing."""
     built = node.get(key, '')
     return built.rpartition('.')[2] if isinstance(built, str) else getattr(built, '__name__', '')
 
@@ -81,7 +81,7 @@ def dicts(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def datasets(cfg: Config, *loaders: str) -> Iterator[dict[str, Any]]:
-    """The data sets of these loaders, or of all, without what wraps them."""
+    """The data sets of these loaders, or of all loaders, without their wrappers."""
     left = [cfg[loader]['dataset'] for loader in loaders or LOADERS if cfg.get(loader)]
     while left:
         dataset = left.pop(0)
@@ -92,7 +92,7 @@ def datasets(cfg: Config, *loaders: str) -> Iterator[dict[str, Any]]:
 
 
 def split_pretrained(init_cfg: Any) -> tuple[list, list]:
-    """Parts of an ``init_cfg`` that do not load weights, and those that do, by the initializer's name or its class."""
+    """Splits an ``init_cfg`` into parts that do not load weights and parts that do, by initializer name or class."""
     found: tuple[list, list] = ([], [])
     for one in [init_cfg] if isinstance(init_cfg, dict) else init_cfg or []:
         found[type_name(one) in ('Pretrained', 'PretrainedInit')].append(one)
@@ -100,7 +100,7 @@ def split_pretrained(init_cfg: Any) -> tuple[list, list]:
 
 
 def without_pretrained(cfg: Config) -> Config:
-    """The same training from random weights; stages and statistics that the config freezes are trained, too."""
+    """A copy of the config that trains from random weights, including the stages and statistics that it freezes."""
     cfg = copy.deepcopy(cfg)
     for part in dicts(cfg.model):
         others, pretrained = split_pretrained(part.get('init_cfg'))
@@ -112,5 +112,5 @@ def without_pretrained(cfg: Config) -> Config:
 
 
 def override(part: dict[str, Any], **settings: Any) -> None:
-    """Replaces those of the settings that a part of a config has."""
+    """Replaces settings of a part of a config that it has."""
     part.update({key: value for key, value in settings.items() if key in part})
