@@ -52,7 +52,9 @@ def test_the_loss_is_looked_at_before_anything_is_made_of_it():
 
 def test_weights():
     weights = dict(count=torch.tensor(3), good=torch.ones(2), bad=torch.tensor([1.0, float('nan')]))
-    with pytest.raises(UsageError, match='^bad contains NaN or infinity after iteration 42, so no checkpoint is written'):
+    with pytest.raises(
+        UsageError, match='^bad contains NaN or infinity after iteration 42, so no checkpoint is written'
+    ):
         FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=weights))
     FiniteTrainingHook().before_save_checkpoint(RUNNER, dict(state_dict=dict(good=torch.ones(2))))
 
