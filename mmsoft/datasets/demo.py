@@ -22,10 +22,10 @@ def on_shapes(cfg: Config) -> bool:
 def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT) -> Config:
     """Makes a config run on the synthetic shapes data set, with small images, random weights and a short schedule.
 
-    It keeps its model, losses and optimizer, and a classifier its augmentation. The learning rate follows the batch
-    size if the config says what it is meant for. A config written for the data set is returned, others are copied.
-    ``length`` is a number of epochs or iterations, whichever the config counts; two epochs of 128 scenes if None.
-    ``root`` is where the data set is. Raises UsageError if the config needs what the data set has not.
+    The config keeps its model, losses and optimizer; a classifier also keeps its augmentation. The learning rate
+    follows the batch size if the config has ``auto_scale_lr``. A config written for the data set is returned, others
+    are copied. ``length`` is a number of epochs or iterations, whichever the config counts; None means two epochs of
+    128 scenes. ``root`` is the folder of the data set. Raises UsageError if the config needs what the data set lacks.
     """
     if on_shapes(cfg):
         return cfg
@@ -38,7 +38,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     for name in LOADERS:
         split = 'train' if name.startswith('train') else 'val'
         dataset = dict(shapes_dataset(scope, root, split), indices=SCENES, test_mode=split == 'val')
-        keeps = scope == 'mmpretrain'  # its pipeline: many are made for one size
+        keeps = scope == 'mmpretrain'  # the pipeline: many fit only one size
         dataset['pipeline'] = next(datasets(cfg, name))['pipeline'] if keeps else _pipeline(scope, split, masks)
         cfg[name].dataset = dataset
         batch_size = min(cfg[name].batch_size, BATCH_SIZE[scope])
@@ -51,7 +51,7 @@ def retarget(cfg: Config, length: Optional[int] = None, root: str = DEFAULT_ROOT
     )[scope]
     count = len(CLASSES + STUFF if scope == 'mmseg' else CLASSES)
     with_counts(dict(model=cfg.model, beside=cfg.get('data_preprocessor')), count)
-    override(cfg.model, num_queries=min(cfg.model.get('num_queries', 0), 300))  # no more than a small image has places
+    override(cfg.model, num_queries=min(cfg.model.get('num_queries', 0), 300))  # a small image has no more places
     # Segmenters pad to a size, and detectors that have batch_augments pad or resize to a large one.
     override(cfg.model.get('data_preprocessor', {}), size=(192, 192), batch_augments=None)
     _shorten(cfg, length)
@@ -63,7 +63,7 @@ def _pipeline(scope: str, split: str, masks: bool) -> list:
     annotations, scale, pack = dict(type='LoadAnnotations'), (192, 192), dict(type='PackSegInputs')
     if scope == 'mmdet':
         annotations.update(with_bbox=True, with_mask=masks)
-        keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')  # not whether it was flipped
+        keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')  # without flip
         scale, pack = (320, 192), dict(type='PackDetInputs', meta_keys=keys)
     resize = dict(type='Resize', scale=scale, keep_ratio=True)
     changes = [annotations, resize, dict(type='RandomFlip', prob=0.5)] if split == 'train' else [resize, annotations]
@@ -71,17 +71,17 @@ def _pipeline(scope: str, split: str, masks: bool) -> list:
 
 
 def with_counts(model: dict[str, Any], count: int) -> dict[str, Any]:
-    """The same model, or a part of it, changed in place to another number of classes, all of them things."""
+    """Changes the number of classes of a model, or of a part of it, in place; all are things. Returns the model."""
     for part in dicts(model):
         own = part.get('num_classes') or part.get('num_things_classes', 0) + part.get('num_stuff_classes', 0)
         for loss in [one for one in dicts(part) if own and isinstance(one.get('class_weight'), (list, tuple))]:
-            loss['class_weight'] = [1.0] * count + list(loss['class_weight'][own:])  # Mask2Former has one of no class
+            loss['class_weight'] = [1.0] * count + list(loss['class_weight'][own:])  # Mask2Former adds one of no class
         override(part, num_classes=count, num_things_classes=count, num_stuff_classes=0)
     return model
 
 
 def _shorten(cfg: Config, length: Optional[int]) -> None:
-    """Shortens the training: learning rates, averages of weights, intervals of validation, saving and logging."""
+    """Shortens the training: schedules, averages of weights, intervals of validation, saving and logging."""
     per_epoch = math.ceil(SCENES / cfg.train_dataloader.batch_size)
     by_epoch = 'max_iters' not in cfg.train_cfg
     length = length or (EPOCHS if by_epoch else EPOCHS * per_epoch)
@@ -90,7 +90,7 @@ def _shorten(cfg: Config, length: Optional[int]) -> None:
     warm_up = max(1, iters // 4)
     decay = dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max(iters, warm_up + 1))
     cfg.param_scheduler = [dict(type='LinearLR', start_factor=1e-3, by_epoch=False, end=warm_up), decay]
-    for hook in cfg.get('custom_hooks', []):  # an average over many thousand iterations would be the random start
+    for hook in cfg.get('custom_hooks', []):  # an average over thousands of iterations would stay near the random start
         if type_name(hook) == 'EMAHook' and type_name(hook, 'ema_type') != 'StochasticWeightAverage':
             hook.momentum = max(hook.get('momentum', 0.0002), min(0.5, 10 / iters))
     cfg.default_hooks.checkpoint.interval = interval

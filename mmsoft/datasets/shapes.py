@@ -22,7 +22,7 @@ from .shapes_scene import OUTLINES, SKIES, TEXTURES, Scene, draw_portrait, draw_
 CLASSES, STUFF = tuple(OUTLINES), tuple(TEXTURES)
 PALETTE = [(220, 20, 60), (255, 200, 0), (0, 160, 90), (0, 190, 220), (0, 90, 230), (230, 70, 200)]
 STUFF_PALETTE = [(196, 206, 224), (150, 120, 100), (90, 100, 110), (190, 200, 150)]
-# Of the COCO form, and of the ADE20K form, whose label 0, clutter, reduce_zero_label=True leaves out.
+# Metainfo in COCO's form, and in ADE20K's, where reduce_zero_label=True leaves out label 0 (clutter).
 METAINFO = dict(classes=CLASSES, palette=PALETTE)
 SEMANTIC_METAINFO = dict(classes=CLASSES + STUFF, palette=PALETTE + STUFF_PALETTE)
 SKY_METAINFO = dict(
@@ -39,7 +39,7 @@ _VERSION = 6  # to be raised whenever the same parameters give other files
 
 
 class Parameters(NamedTuple):
-    """What decides the data set's content; sizes are in pixels."""
+    """Parameters of the data set's content; sizes are in pixels."""
 
     train: int = 1800  #: Scenes to train on.
     val: int = 200  #: Scenes held out.
@@ -50,10 +50,10 @@ class Parameters(NamedTuple):
 
 
 def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> Path:
-    """Makes sure that the data set is in a folder, which takes some twenty seconds the first time; returns the folder.
+    """Writes the data set to a folder unless it is there, which takes some twenty seconds; returns the folder.
 
-    A folder of another version is replaced once the new one is whole. Of several processes, one writes and others wait.
-    ``parameters`` are of :class:`Parameters`, others as this version wrote it. UsageError if it holds other data.
+    A folder of another version is replaced once the new one is complete. Of several processes, one writes and others
+    wait. ``parameters`` are of :class:`Parameters`; others stay as written. UsageError if the folder has other data.
     """
     folder = Path(root).resolve()
     written = _version(folder)
@@ -68,7 +68,7 @@ def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> P
 
 
 def _version(root: Path) -> dict[str, Any]:
-    """What a folder was written from; empty if it is absent, empty, or does not say."""
+    """Version and parameters that a folder was written with; empty if it is absent, empty, or does not say."""
     note = root / 'shapes.json'
     if not note.exists() and root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UsageError(f'{root} is not the synthetic shapes data set and is left alone; move it, or run elsewhere.')
@@ -79,7 +79,7 @@ def _version(root: Path) -> dict[str, Any]:
 
 
 def _replace(folder: Path, files: list) -> None:
-    """Replaces a folder by one of the given files, pairs of a path below it and the content, once all are written."""
+    """Replaces a folder once all ``files`` are written, which are pairs of a relative path and the content."""
     spare = folder.with_name(f'.{folder.name}.new')
     new, old = spare / 'new', spare / 'old'
     shutil.rmtree(spare, ignore_errors=True)  # what a killed process left
@@ -95,7 +95,7 @@ def _replace(folder: Path, files: list) -> None:
 
 
 def generate(parameters: Parameters) -> Iterator[tuple[str, bytes]]:
-    """Yields paths below the root and contents; an image has its own random generator, so it depends on no other."""
+    """Yields relative paths and contents of files. Each image has its own random generator, independent of others."""
     size, short = parameters.size, parameters.size * 3 // 4
 
     def generator(stream: int, index: int) -> np.random.Generator:

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 MIN_SIZE = 8  # of an object, in pixels
-MIN_VISIBLE = 0.7  # of an object's pixels, whatever is in front of it
+MIN_VISIBLE = 0.7  # fraction of an object's pixels, whatever is in front of it
 MAX_TURN = 0.5  # of an object, in radians to either side
 MIN_CONTRAST = 110  # between an object's colours and the mean of what is behind it, as a distance in BGR
 DULL, VIVID = (0.0, 0.3), (0.6, 1.0)  # saturation of the background and of objects
@@ -77,7 +77,7 @@ def _clouds(rng: np.random.Generator, grid: np.ndarray) -> np.ndarray:
     return 0.5 + 1.5 * field
 
 
-# Each fills a grid of pixel coordinates (2, H, W) with values, (H, W), of which those from 0 to 1 count.
+# Each maps a grid of pixel coordinates (2, H, W) to values (H, W), which are clipped to [0, 1].
 TEXTURES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = dict(
     clouds=_clouds,
     stripes=lambda rng, grid: 0.5 + _waves(rng, grid, rng.uniform(0, math.pi)),
@@ -107,7 +107,7 @@ def _crescent() -> np.ndarray:
     return np.concatenate([np.stack([x, y], 1), np.stack([end + 0.45 * (x - end), y], 1)[::-1]])
 
 
-# The colour of the sky, the outline of what stands in it, and that one's colour, in BGR.
+# Colour of the sky, outline of the sun or moon in it, and its colour; colours are BGR.
 SKIES = dict(
     day=((235, 190, 120), _polar([1, 0.6] * 10), (40, 210, 255)), night=((70, 35, 25), _crescent(), (235, 245, 250))
 )
@@ -115,14 +115,14 @@ SKY_HEIGHT = 0.16  # of a scene
 
 
 class Canvas:
-    """Paints a scene of a size in pixels from back to front, and keeps account of what stays visible."""
+    """Paints a scene, with sizes in pixels, from back to front, and tracks which pixels of it stay visible."""
 
     def __init__(self, rng: np.random.Generator, width: int, height: int) -> None:
         self._rng = rng
         self._grid = np.mgrid[:height, :width][::-1].astype(np.float32)
         self._image, self._semantic = self._background()
         self._owner = np.zeros((height, width), np.int16)
-        self._placed: list[tuple[Optional[int], bool, int]] = []  # label, None of a sky; if a crowd; pixels
+        self._placed: list[tuple[Optional[int], bool, int]] = []  # label (None for a sky), whether a crowd, pixels
         for _ in range(rng.integers(0, 3)):
             self._scribble()
 
@@ -139,9 +139,9 @@ class Canvas:
         self._owner[:rows] = len(self._placed)
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
-        """Puts an object (its label an index into ``OUTLINES``, its longer side in pixels) or a crowd before all.
+        """Places an object, or a crowd of ``members``, in front of all others; ``size`` is an object's longer side, in pixels.
 
-        Returns whether a place was found that leaves enough of every object visible; if not, the scene is as before.
+        ``label`` indexes ``OUTLINES``. Returns False, and changes nothing, if no place leaves all visible enough.
         """
         height, width = self._owner.shape
         extent = size * (1 if members == 1 else 0.5 * members**0.5)
@@ -200,7 +200,7 @@ class Canvas:
         self._semantic[line > 127] = 0
 
     def _outline(self, label: int, size: float) -> np.ndarray:
-        """A class's outline, stretched, turned, and around the origin, (N, 2) in pixels."""
+        """A class's outline, stretched, rotated and centred at the origin, (N, 2) in pixels."""
         angle = self._rng.uniform(-MAX_TURN, MAX_TURN)
         turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
         stretch = np.exp(self._rng.uniform(-0.2, 0.2)), 1
@@ -243,14 +243,14 @@ def draw_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
     if rng.random() < 0.1:
         canvas.place(int(rng.integers(len(OUTLINES))), rng.uniform(MIN_SIZE, 2 * MIN_SIZE), members=rng.integers(8, 16))
     for _ in range(rng.integers(1, 10)):
-        # The exponent favours larger ones: of the very small, little can be told.
+        # The exponent favours larger objects: very small ones are hard to tell apart.
         size = MIN_SIZE * (largest / MIN_SIZE) ** (rng.random() ** 0.3)
         canvas.place(int(rng.integers(len(OUTLINES))), size)
     return canvas.scene()
 
 
 def draw_sky_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
-    """A scene under a sky, with labels by it, of one to seven objects that are larger than the smallest of others."""
+    """A scene of one to seven objects, larger than the smallest in other scenes, under a sky that sets their labels."""
     night, canvas = int(rng.integers(len(SKIES))), Canvas(rng, width, height)
     canvas.paint_sky(list(SKIES)[night])
     smallest, largest = 1.5 * MIN_SIZE, min(width, height) / 2
@@ -260,7 +260,7 @@ def draw_sky_scene(rng: np.random.Generator, width: int, height: int) -> Scene:
 
 
 def named_by_sky(scene: Scene, night: int) -> Scene:
-    """The same scene with labels by the kind of its sky: those of day, then those of night."""
+    """The scene with labels that depend on its sky: those of day, then those of night."""
     return scene._replace(instances=[one._replace(label=one.label + night * len(OUTLINES)) for one in scene.instances])
 
 
