@@ -1,8 +1,8 @@
-"""What the command lines in tools/ do, as functions: training, testing, prediction, export, drawing."""
+"""The command lines in tools/ as functions: training, testing, prediction, export, drawing."""
 
 import warnings
 
-with warnings.catch_warnings(record=True):  # torch shows one that no filter stops
+with warnings.catch_warnings(record=True):  # torch shows a warning that no filter stops
     import mmengine.runner  # noqa: F401
 
 from .deployment import export

@@ -1,4 +1,4 @@
-"""Whether the parts of a config fit each other: checked before training and testing begin."""
+"""Checks that the parts of a config fit each other, before training and testing begin."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,8 @@ from mmsoft.checkpoint import read_checkpoint
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import datasets, dicts, type_name
 
-HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # whose num_classes is the data set's
-NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead', 'LinearReIDHead', 'VPDDepthHead')  # but not these
+HEADS = ('bbox_head', 'mask_head', 'decode_head', 'auxiliary_head', 'head')  # their num_classes is the data set's
+NO_CLASSES = ('STDCHead', 'GroundingDINOHead', 'ATSSVLFusionHead', 'LinearReIDHead', 'VPDDepthHead')  # except these
 
 
 def check_evaluators(cfg: Config, *loops: str) -> None:
@@ -31,7 +31,7 @@ def check_evaluators(cfg: Config, *loops: str) -> None:
             kind = type_name(metric)
             if count and kind == 'Accuracy' and np.max(metric.get('topk') or 1) > count:
                 raise UsageError(f'{name}_evaluator.topk is {metric["topk"]}, and there are {count} classes; set (1,).')
-            if not metric.get('ann_file') or kind == 'COCOCaption':  # whose captions are in another file
+            if not metric.get('ann_file') or kind == 'COCOCaption':  # its captions are in another file
                 continue
             file = Path(metric['ann_file'])
             is_of_things = kind == 'CocoMetric' and 'CocoPanopticMetric' in map(type_name, metrics)  # in another file
@@ -60,7 +60,7 @@ def _check_annotations(file: Path, metric: dict[str, Any], sets: list[dict[str, 
             raise UsageError(f'{place} has no polygon of 3 points, which segm needs.')
         if isinstance(one.get('id'), str) and one['id'].strip(' +-.0123456789_eE'):
             raise UsageError(f'{place} has the id {one["id"]!r}, and scores need numbers.')
-        if one.get('id') in (0, '0'):  # pycocotools' mark of detections that found nothing
+        if one.get('id') in (0, '0'):  # pycocotools' mark of unmatched detections
             print_log(f'{place} has the id 0, which scores never count: begin with 1.')
 
 
@@ -75,13 +75,13 @@ def check_resumable(checkpoint: str) -> None:
 def check_objects(dataset: Dataset) -> None:
     """Raises UsageError if no image of a detector's data set has an object; mmdet leaves out boxes below one pixel."""
     infos = map(dataset.get_data_info, range(len(dataset))) if hasattr(dataset, 'get_data_info') else [{}]
-    if not any(info.get('instances', True) for info in infos):  # a video has images
+    if not any(info.get('instances', True) for info in infos):  # videos have images instead
         form = "COCO's boxes are [x, y, width, height] in pixels, image_id and category_id ids of an image and category"
         raise UsageError(f'{getattr(dataset, "ann_file", "The data set")} has no objects of its classes; {form}.')
 
 
 def check_mixing(model: nn.Module) -> None:
-    """Raises UsageError if mmpretrain would mix labels for another number of classes than the head's."""
+    """Raises UsageError if mmpretrain's batch augmentation mixes labels for other num_classes than the head's."""
     mixes = getattr(model, 'data_preprocessor', None)
     count = getattr(getattr(model, 'head', None), 'num_classes', None)
     if count and getattr(mixes, 'batch_augments', None) and mixes.num_classes not in (None, count):
@@ -89,7 +89,7 @@ def check_mixing(model: nn.Module) -> None:
 
 
 def check_order(dataset: Dataset, trained: Any) -> Any:
-    """Raises UsageError if classes of ``trained``, metainfo, have other labels here; returns it, or the own if None."""
+    """Raises UsageError if labels differ from ``trained``, a metainfo; returns it, or the data set's own if None."""
     own = getattr(dataset, 'metainfo', {})
     classes, before = (list(one.get('classes') or ()) if isinstance(one, dict) else [] for one in (own, trained))
     for label, name in enumerate(classes):
@@ -100,9 +100,9 @@ def check_order(dataset: Dataset, trained: Any) -> Any:
 
 
 def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
-    """Raises UsageError if classes are not a COCO file's in its order, or palette or heads have not one for each.
+    """Raises UsageError if classes or their order differ from a COCO file's, or palette or heads have not one for each.
 
-    Data sets that it combines or repeats are checked, too. Heads, see :data:`HEADS`, may have more if not ``exact``.
+    Data sets inside ``dataset`` are checked, too. Heads (see :data:`HEADS`) may have more classes unless ``exact``.
     """
     exact = exact and 'classes' not in getattr(getattr(dataset, 'dataset', dataset), 'ignore_keys', ())  # may differ
     for part in getattr(dataset, 'datasets', [dataset.dataset] if hasattr(dataset, 'dataset') else ()):
@@ -111,15 +111,15 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     classes, palette = metainfo.get('classes') or (), metainfo.get('palette')
     if isinstance(classes, str):
         raise UsageError(f'metainfo.classes is a text: one class needs a comma behind it, as in ({classes!r},).')
-    if np.ndim(palette) == 2 and len(palette) < len(classes):  # of one colour, (r, g, b), all are
+    if np.ndim(palette) == 2 and len(palette) < len(classes):  # (r, g, b) alone is for all
         raise UsageError(f"metainfo.palette has {len(palette)} colours for {len(classes)} classes; 'random' is enough.")
     if sorted(classes) == list(getattr(dataset, 'folder_to_idx', ())) != list(classes):
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
     named = ', '.join([*classes[:9], '…'] if len(classes) > 9 else classes)
-    in_videos = getattr(dataset, 'cat_ids', ()) if hasattr(dataset, 'get_len_per_video') else ()  # MOT's has 1 of 13
+    in_videos = getattr(dataset, 'cat_ids', ()) if hasattr(dataset, 'get_len_per_video') else ()  # MOT uses 1 of 13
     if getattr(dataset, 'cat_ids', None) is not None:
         _check_categories(dataset, list(classes), named, len(in_videos or classes))
-    wanted = len(in_videos or metainfo.get('thing_classes') or classes)  # of panoptic data, heads detect things
+    wanted = len(in_videos or metainfo.get('thing_classes') or classes)  # heads for panoptic data detect things
     for name, module in model.named_modules() if classes else ():
         is_head = name.rstrip('.0123456789').split('.')[-1] in HEADS and type(module).__name__ not in NO_CLASSES
         count = getattr(module, 'num_classes', None)
@@ -128,11 +128,11 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
 
 
 def _check_categories(dataset: Dataset, classes: list[str], named: str, count: int) -> None:
-    """Raises UsageError if a COCO file has not so many of the classes, or has them in another order."""
+    """Raises UsageError if a COCO file does not have ``count`` of the classes, or has them in another order."""
     file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
     is_complete = len(ids) == count
     is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
-    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own takes long to read
+    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own file takes long to read
         return
     names = {one['id']: one['name'] for one in json.loads(file.read_text())['categories']}
     found = [names[number] for number in ids]  # in the order of their labels

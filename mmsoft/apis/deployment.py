@@ -1,4 +1,4 @@
-"""Whole classifiers, segmenters and detectors as ONNX files, which describe their inputs and are checked."""
+"""Exports whole classifiers, segmenters and detectors to ONNX files, which describe their inputs and are checked."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from mmsoft.utils.files import atomic_write
 
 from .tasks import build_task
 
-KEY = 'mmsoft'  # where the description is, as JSON, in a file's metadata
+KEY = 'mmsoft'  # of the description, as JSON, in a file's metadata
 Size = Optional[Sequence[int]]
 
 
@@ -31,8 +31,8 @@ def export(
 ) -> str:
     """Writes a whole model as one ONNX file, with a description of its images; see docs/deployment.md.
 
-    Arguments are the options of ``tools/export.py``; ``size`` is (rows, columns). Returns what was written. UsageError
-    if files are missing or exist, options do not fit, the model cannot be exported, or its file gives other results.
+    Arguments are the options of ``tools/export.py``; ``size`` is (rows, columns). Returns a summary. UsageError if
+    files are missing or exist, options do not fit, the model cannot be exported, or its file gives other results.
     """
     if (path := Path(out)).suffix != '.onnx':
         raise UsageError(f'--out {out} must end with .onnx.')
@@ -48,7 +48,7 @@ def export(
     model, kind = task.inferencer.model, type(task).__name__.lower()
     described = dict(task=kind, **describe(cfg, model), size=list(size) if size else None)
     free: tuple[int, ...] = () if size else (2, 3)
-    if cfg.default_scope == 'mmdet':  # which suppresses boxes image by image
+    if cfg.default_scope == 'mmdet':  # mmdet suppresses boxes image by image
         from .detection_graph import Detections
 
         graph, example = Detections(model), (torch.rand(1, 3, height, width), torch.tensor([height, width]))
@@ -66,9 +66,9 @@ def export(
 
 
 def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
-    """What a program must know to use a file: how images become its input, and what its labels mean."""
+    """Description of a file for programs: how images become its input, and what its labels mean."""
     settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    test = settings.get('test_cfg') or {}  # by which alone mmseg pads
+    test = settings.get('test_cfg') or {}  # the only padding of mmseg
     windows, head = cfg.model.get('test_cfg') or {}, getattr(model, 'decode_head', None)
     steps = [(step, type_name(step)) for step in cfg.test_dataloader.dataset.pipeline]
     meta = getattr(model, 'dataset_meta', None) or getattr(model, '_dataset_meta', None) or {}
@@ -88,7 +88,7 @@ def describe(cfg: Config, model: nn.Module) -> dict[str, Any]:
 
 
 class Scores(nn.Module):
-    """A classifier or segmenter up to its scores before softmax, as large as the head's; replaces adaptive pooling."""
+    """A classifier or segmenter up to the logits, at the resolution of its head; replaces adaptive pooling."""
 
     inputs, outputs = ('images',), ('logits',)
 
@@ -101,12 +101,12 @@ class Scores(nn.Module):
                     setattr(module, name, Pool(child.output_size))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images (B, 3, H, W) to scores (B, classes), or (B, classes, H', W') of a segmenter."""
+        """Maps normalised images (B, 3, H, W) to logits (B, classes), or (B, classes, H', W') of a segmenter."""
         return self.model(images, mode='tensor')
 
 
 class Pool(nn.AdaptiveAvgPool2d):
-    """Adaptive average pooling as two matrix products, as ONNX has no operator for maps of any size."""
+    """Adaptive average pooling by two matrix products, as ONNX has no operator for maps of any size."""
 
     def forward(self, x: Tensor) -> Tensor:
         size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * 2
@@ -114,10 +114,10 @@ class Pool(nn.AdaptiveAvgPool2d):
 
 
 def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any]) -> bytes:
-    """A graph of tensors, which ``graph.inputs`` and ``graph.outputs`` name, as a file.
+    """Exports a graph of tensors, which are named by ``graph.inputs`` and ``graph.outputs``; returns the ONNX file.
 
-    The first tensor of the ``example`` are images (B, 3, H, W), whose dimensions ``free`` may differ in other calls.
-    The exporter that uses TorchScript takes seconds, and its files take all sizes.
+    The first tensor of ``example`` holds images (B, 3, H, W), whose dimensions ``free`` are dynamic. The TorchScript
+    exporter takes seconds, and its files accept all sizes.
     """
     import onnx
 
@@ -144,7 +144,7 @@ def check(contents: bytes, graph: nn.Module, example: tuple[Tensor, ...], varied
 
 
 def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
-    """What a file computes, as a function of tensors, on the CPU."""
+    """Loads a file as a function of tensors, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -155,7 +155,7 @@ def reader(contents: bytes) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def is_same(got: Sequence[Tensor], want: Sequence[Tensor]) -> bool:
-    """Whether outputs are equal but for rounding, which may choose other ones of a fifth of a detector's boxes."""
+    """Whether outputs are equal up to rounding, which may change up to a fifth of a detector's boxes."""
     if any(one.shape != other.shape for one, other in zip(got, want)):
         return False
     if len(want) == 1:

@@ -1,8 +1,8 @@
 """A detector as one graph of tensors: boxes are decoded and suppressed by operators that runtimes know.
 
-The heads' own methods compute scores and offsets; choosing candidates is written here. mmdet drops boxes below a
-threshold, which makes lengths depend on values. A graph gives them a score of -1 instead, and drops them at once before
-non-maximum suppression, the only operator whose output has any length.
+The heads' own methods compute scores and offsets; this module chooses candidates. mmdet drops boxes below a threshold,
+so lengths depend on values. The graph gives such boxes a score of -1 instead, and drops them all right before
+non-maximum suppression, the only operator with an output of variable length.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ ROI_PARTS = (models.SingleRoIExtractor, models.FCNMaskHead, *BOX_HEADS)
 
 
 class Detections(nn.Module):
-    """A detector from one image to the boxes in it: RetinaNet, ATSS or GFL; Faster, Mask or Cascade R-CNN.
+    """A detector that maps one image to its boxes: RetinaNet, ATSS or GFL; Faster, Mask or Cascade R-CNN.
 
-    Raises UsageError if it is another one, or if its ``test_cfg`` asks for another kind of suppression than ``nms``.
+    Raises UsageError for other detectors, or if ``test_cfg`` asks for another kind of suppression than ``nms``.
     """
 
     inputs: tuple[str, ...] = ('images', 'image_size')
@@ -74,9 +74,9 @@ def _is_known(roi: Optional[nn.Module]) -> bool:
 
 
 def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Found:
-    """What one of :data:`DENSE_HEADS`, or an RPN, whose labels are the levels of the pyramid, finds in one image.
+    """Finds boxes in one image with one of :data:`DENSE_HEADS`, or with an RPN, whose labels are pyramid levels.
 
-    Takes maps (1, C, H', W') and the limit of boxes, W, H, W, H of the image; returns what :func:`suppress` does.
+    Takes maps (1, C, H', W') and the limit (W, H, W, H) of the image for boxes. Returns what :func:`suppress` returns.
     """
     cfg, is_rpn = head.test_cfg, isinstance(head, models.RPNHead)
     boxes, scores, labels = [], [], []
@@ -84,14 +84,14 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in logits], dtype=limit.dtype, device=limit.device)
     for level, (logit, offset, prior) in enumerate(zip(logits, offsets, priors)):
         logit = logit[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
-        # A sigmoid by its formula: ONNX Runtime's own is 0 below -16.85, without an order.
+        # A sigmoid by its formula: ONNX Runtime's own is 0 below -16.85, and loses the order of scores.
         score = (1 + (-logit).exp()).reciprocal() if head.use_sigmoid_cls else logit.softmax(-1)[:, :-1]
         offset = offset[0].permute(1, 2, 0)
         if isinstance(head, models.GFLHead):  # a distribution of distances in strides, from the anchors' centres
             offset = head.integral(offset) * head.prior_generator.strides[level][0]
             prior = head.anchor_center(prior)
         best, place = F.pad(score.flatten(), (0, cfg.nms_pre), value=-1.0).topk(cfg.nms_pre)
-        dropped = best <= (-1 if is_rpn else cfg.get('score_thr', 0))  # whatever the centerness, as in mmdet
+        dropped = best <= (-1 if is_rpn else cfg.get('score_thr', 0))  # before centerness, as in mmdet
         place = place.clamp(max=score.numel() - 1)
         labels.append(torch.full_like(place, level) if is_rpn else place % score.size(1))
         place = place // score.size(1)
@@ -102,14 +102,14 @@ def find(head: models.AnchorHead, maps: Sequence[Tensor], limit: Tensor) -> Foun
 
 
 def refine(roi: models.StandardRoIHead, maps: Sequence[Tensor], proposals: Found, limit: Tensor) -> Found:
-    """What the second stage, or the several ones of a cascade, make of an RPN's proposals."""
+    """Refines an RPN's proposals by the second stage, or by all stages of a cascade."""
     boxes, objectness, _ = proposals
     sum_of_logits = 0
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head)))
     for i, (extractor, head) in enumerate(stages):
         logits, offsets = head(pool(extractor, maps, boxes))
         sum_of_logits = sum_of_logits + logits
-        if i < len(stages) - 1:  # mmdet would clip them to a constant, but only the graph knows an image's size
+        if i < len(stages) - 1:  # mmdet would clip them to a constant, but the image size is an input here
             boxes = head.regress_by_class(boxes, logits[:, :-1].argmax(1), offsets, dict(img_shape=None))
             boxes = torch.minimum(boxes.clamp(min=0), limit)
     scores = (sum_of_logits / len(stages)).softmax(-1)[:, :-1]
@@ -128,9 +128,9 @@ def find_masks(roi: models.StandardRoIHead, maps: Sequence[Tensor], found: Found
 
 
 def pool(extractor: models.SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
-    """Features of boxes (n, 4), each from the map that fits its size: mmcv's RoIAlign by torchvision's operator.
+    """Features of boxes (n, 4), each from the map that fits its size: mmcv's RoIAlign with torchvision's operator.
 
-    Every map is pooled for all boxes; those of other maps are replaced by an empty one, whose features are zeros.
+    Every map is pooled for all boxes; boxes of other maps are replaced by an empty box, whose features are zeros.
     """
     rois = F.pad(boxes, (1, 0))  # the number of the image in front
     levels = extractor.map_roi_levels(rois, len(maps))[:, None]
@@ -141,10 +141,10 @@ def pool(extractor: models.SingleRoIExtractor, maps: Sequence[Tensor], boxes: Te
 
 
 def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, limit: Tensor, cfg: ConfigDict) -> Found:
-    """Non-maximum suppression among boxes (n, 4) of one label (n, ), clipped to the limit W, H, W, H.
+    """Non-maximum suppression of boxes (n, 4) within each label (n, ), after clipping to the limit (W, H, W, H).
 
-    Boxes that do not count have scores (n, ) of -1. ``cfg`` has ``nms`` and ``max_per_img``, and optionally
-    ``min_bbox_size``. Returns the best ``max_per_img`` boxes, scores and labels, filled with zeros and scores of -1.
+    Dropped boxes have scores (n, ) of -1. ``cfg`` has ``nms`` and ``max_per_img``, and optionally ``min_bbox_size``.
+    Returns the best ``max_per_img`` boxes, scores and labels, padded with zeros and scores of -1.
     """
     boxes = torch.minimum(boxes.clamp(min=0), limit)
     inside = (scores >= 0) & (boxes[:, 2:] - boxes[:, :2] > cfg.get('min_bbox_size', -1)).all(1)

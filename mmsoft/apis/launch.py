@@ -75,13 +75,13 @@ def test(
     """Evaluates a model; returns scores by their names. Arguments are the options of ``tools/test.py`` (docs/cli.md).
 
     ``without_attention`` are stages of the backbone whose attention is set to zero, counted from 0, or ``[]`` for all:
-    the control that shows what attention is worth (:func:`mmsoft.attention.measure.without_attention`). Raises
-    UsageError as :func:`train`, and if the checkpoint does not fit.
+    a control for what attention contributes (:func:`mmsoft.attention.measure.without_attention`). Raises UsageError as
+    :func:`train`, and if the checkpoint does not fit.
     """
     with explained(config):
         cfg = _prepare(config, work_dir, cfg_options, launcher, demo_data)
         cfg.load_from, cfg.resume = checkpoint, False
-        object.__setattr__(cfg, '_filename', f'test_{Path(config).stem}.py')  # beside that which training has left
+        object.__setattr__(cfg, '_filename', f'test_{Path(config).stem}.py')  # beside the one that training saved
         if show or show_dir:
             draw_predictions(cfg, show, show_dir, wait_time)
         if tta:
@@ -96,9 +96,9 @@ def test(
         runner = build(cfg, 'test')
         if tta:
             if isinstance(runner.model, torch.nn.parallel.DistributedDataParallel):
-                runner.model = runner.model.module  # of which mmseg's SegTTAModel reads attributes
-            wrap = PrepareTTAHook(cfg.tta_model)  # when other hooks have loaded weights by their names
-            wrap.before_test(SimpleNamespace(model=runner.model))  # a wrong tta_model is an error now
+                runner.model = runner.model.module  # mmseg's SegTTAModel reads its attributes
+            wrap = PrepareTTAHook(cfg.tta_model)  # after hooks that load weights by name
+            wrap.before_test(SimpleNamespace(model=runner.model))  # raises now if tta_model is wrong
             runner.register_hook(wrap)
     if without_attention is None:
         return runner.test()
@@ -110,7 +110,7 @@ def test(
 
 
 def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: str, demo_data: bool) -> Config:
-    """The config with all that training and testing have in common."""
+    """Loads the config, and applies the options that training and testing have in common."""
     cfg, options = load_config(config), options or {}
     if demo_data:
         cfg = retarget(cfg, options.get('train_cfg.max_epochs') or options.get('train_cfg.max_iters'))
@@ -129,9 +129,9 @@ def _prepare(config: str, work_dir: Optional[str], options: Options, launcher: s
 
 
 def build(cfg: Config, *loops: str) -> Runner:
-    """Builds a model, and the data sets of these loops: train, val or test; an optimizer for training.
+    """Builds a runner with the model, the data sets of ``loops`` (train, val or test), and for training an optimizer.
 
-    mmengine reads checkpoints safely from now on. Raises UsageError if data sets, model and checkpoint do not fit.
+    From then on, mmengine reads checkpoints safely. Raises UsageError if data sets, model and checkpoint do not fit.
     """
     use_safe_loading()
     check_evaluators(cfg, *loops)
@@ -141,10 +141,10 @@ def build(cfg: Config, *loops: str) -> Runner:
     if not isinstance(runner, Runner):  # mmengine's FlexibleRunner, which builds its model later
         return runner
     model = getattr(runner.model, 'module', runner.model)
-    same_classes = (cfg.get('resume') or loops == ('test',)) and not hasattr(model, 'language_model')  # of any classes
+    same_classes = (cfg.get('resume') or loops == ('test',)) and not hasattr(model, 'language_model')  # takes any
     meta = read_checkpoint(cfg.load_from, peek=True).get('meta') if same_classes and cfg.get('load_from') else None
     trained = meta.get('dataset_meta') if isinstance(meta, dict) else None
-    for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # which builds it, and its data set
+    for loop in [getattr(runner, f'{name}_loop') for name in loops]:  # builds it, and its data set
         if loop:
             trained = check_order(loop.dataloader.dataset, trained)
             check_classes(loop.dataloader.dataset, model, exact=cfg.default_scope == 'mmdet')
@@ -154,7 +154,7 @@ def build(cfg: Config, *loops: str) -> Runner:
         check_objects(runner.train_loop.dataloader.dataset)
         check_mixing(model)
         if runner.val_loop:
-            runner.val_loop.dataloader.dataset[0]  # tells of missing images now, and not after an epoch
+            runner.val_loop.dataloader.dataset[0]  # reports missing images now, not after an epoch
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     if cfg.get('load_from'):  # mmengine only warns if it is not the model's, and uses random weights
         if cfg.get('resume'):
@@ -167,7 +167,7 @@ def build(cfg: Config, *loops: str) -> Runner:
 
 
 def draw_predictions(cfg: Config, show: bool, show_dir: Optional[str], wait_time: float) -> None:
-    """Changes a config so that the test draws every image, in a window for so many seconds or to a folder."""
+    """Changes a config so that the test draws every image, in a window for ``wait_time`` seconds or to a folder."""
     hook = cfg.default_hooks.visualization
     if show_dir:
         place = Path(cfg.work_dir, 'TIMESTAMP') if cfg.default_scope == 'mmdet' else ''  # a new folder

@@ -1,4 +1,4 @@
-"""From images to predictions, drawn and as files that programs read."""
+"""Predicts images, draws the predictions, and saves them as files that programs read."""
 
 import io
 import sys
@@ -21,7 +21,7 @@ from mmsoft.utils.files import atomic_write, check_new, whole_or_none
 from .tasks import TASKS, Task, build_task
 
 SUFFIXES = ('.bmp', '.gif', '.jfif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
-FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')  # for some others Pillow starts other programs
+FORMATS = ('BMP', 'GIF', 'JPEG', 'PNG', 'PPM', 'TIFF', 'WEBP')  # for some others, Pillow starts programs
 
 
 class BrokenImage(Exception):
@@ -40,9 +40,9 @@ def predict(
 ) -> list[Path]:
     """Draws predictions as ``OUT_DIR/vis/…``, named like the images, and optionally saves them in ``OUT_DIR/preds``.
 
-    Arguments are the options of ``tools/predict.py``; ``source`` is an image or a folder. What programs read is in
+    Arguments are the options of ``tools/predict.py``; ``source`` is an image or a folder. For the saved files see
     :class:`.tasks.Detection`, :class:`.tasks.Segmentation` and :class:`.tasks.Classification`. Returns broken images,
-    which were named and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
+    which were reported and skipped. UsageError if files are missing, ``out_dir`` is not empty or options do not fit.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir)
     names = find_inputs(cfg, source, out_dir)
@@ -62,22 +62,22 @@ def predict(
 
 
 def find_inputs(cfg: Config, source: str, out_dir: str) -> dict[Path, Path]:
-    """:func:`find_images`, if ``out_dir`` is empty and the test pipeline loads as :func:`read_image`, or UsageError."""
+    """:func:`find_images`; UsageError if ``out_dir`` is not empty or the pipeline loads unlike :func:`read_image`."""
     for step in [step for dataset in datasets(cfg, 'test_dataloader') for step in dataset.get('pipeline') or ()]:
         if step.get('color_type', 'color') != 'color':
-            ours = f'the tools read colours, turned as EXIF data say: use {TASKS[cfg.default_scope].library}'
+            ours = f'the tools read colours, rotated as EXIF data say: use {TASKS[cfg.default_scope].library}'
             raise UsageError(f'The test pipeline has color_type={step["color_type"]!r}, and {ours}.')
     check_new(out_dir or '.')  # as Path understands it
     return find_images(source)
 
 
 def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[tuple[Path, np.ndarray, dict]]:
-    """Yields paths, BGR images, and what :meth:`.tasks.Task.prepare` makes of them; names and collects broken ones."""
+    """Yields paths, BGR images and outputs of :meth:`.tasks.Task.prepare`; reports and collects broken images."""
     for path in track(list(images), description='Images'):
         try:
             image = read_image(path)
             prepared = task.prepare(image)
-        except (BrokenImage, cv2.error, ValueError) as error:  # of resizing, if a pipeline shrinks it to nothing
+        except (BrokenImage, cv2.error, ValueError) as error:  # from resizing, if an image shrinks to nothing
             if not isinstance(error, BrokenImage) and max(image.shape[:2]) < 64 * min(image.shape[:2]):
                 raise
             print(on_one_line(f'{path} is skipped, it cannot be read as an image: {error}'), file=sys.stderr)
@@ -87,9 +87,9 @@ def prepare(task: Task, images: Iterable[Path], broken: list[Path]) -> Iterator[
 
 
 def find_images(source: str) -> dict[Path, Path]:
-    """Images below a folder, or the one file, whatever its name, with names of their drawings below another folder.
+    """Images in a folder and its subfolders, or one file of any name, with relative paths for their drawings.
 
-    Broken links and all else called like an image are for :func:`read_image` to refuse. UsageError if there is nothing.
+    Broken links and other files with an image's suffix are left to :func:`read_image`. UsageError if nothing is found.
     """
     root = Path(source)
     if not source or not (root.is_dir() or root.is_file()):
@@ -100,7 +100,7 @@ def find_images(source: str) -> dict[Path, Path]:
         raise UsageError(f'{source} contains no images: no file ends with {", ".join(SUFFIXES)}.')
     names = {path: path.relative_to(base) for path in images}
     as_png = result_names(names, '.png')
-    drawn = set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # in which OpenCV writes colours
+    drawn = set(SUFFIXES) - {'.gif', '.jfif', '.pgm'}  # formats in which OpenCV writes colours
     own = {path: name if name.suffix.lower() in drawn else as_png[path] for path, name in names.items()}
     return own if len(own) == len(set(own.values())) else as_png
 
@@ -131,7 +131,7 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def result_names(names: dict[Path, Path], suffix: str) -> dict[Path, Path]:
-    """Names of results for those of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
+    """Names of results for names of images: ``a.png`` for ``a.jpg``, or ``a.jpg.png`` if there is another ``a``."""
     count = Counter([*names.values(), *(name.with_suffix('') for name in names.values())])
     alone = {path for path, name in names.items() if count[name.with_suffix('')] == 1}
     return {path: one.with_suffix(suffix) if path in alone else Path(f'{one}{suffix}') for path, one in names.items()}

@@ -1,4 +1,4 @@
-"""Detection, segmentation and classification: the OpenMMLab inferencers, and what becomes of their predictions."""
+"""Detection, segmentation and classification: the OpenMMLab inferencers, and what is drawn and saved."""
 
 import json
 from importlib import import_module
@@ -22,7 +22,7 @@ from mmsoft.utils.config import datasets, dicts, explained, type_name
 
 
 class Task:
-    """A model behind the inferencer of its library, and how its predictions are drawn and saved.
+    """A model in the inferencer of its library, with methods that draw and save its predictions.
 
     A subclass defines ``library``, the class of the inferencer; ``draw(image, sample, path)``, which saves an RGB image
     with a prediction; and ``encode(sample)``, the content of a prediction's file, whose name ends with ``suffix``.
@@ -46,12 +46,12 @@ class Task:
         return self.inferencer.pipeline(dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2]))
 
     def forward(self, prepared: dict) -> Any:
-        """A prepared image to the library's data sample."""
+        """Predicts a prepared image; returns the library's data sample."""
         return self.inferencer.forward(self.collate([prepared]))[0]
 
 
 class Detection(Task):
-    """Predictions are mmdet's: boxes x1, y1, x2, y2, scores, labels, run-length masks of all found, not only drawn."""
+    """Predictions are mmdet's: boxes x1, y1, x2, y2, scores, labels, run-length masks; also those not drawn."""
 
     library = 'mmdet.apis.DetInferencer'
 
@@ -63,7 +63,7 @@ class Detection(Task):
         visualizer.add_datasample(path.name, image, sample, **options)
 
     def encode(self, sample: Any) -> bytes:
-        return json.dumps(self.inferencer.pred2dict(sample), default=np.ndarray.tolist).encode()  # of panoptic maps
+        return json.dumps(self.inferencer.pred2dict(sample), default=np.ndarray.tolist).encode()  # for panoptic maps
 
 
 class Segmentation(Task):
@@ -91,10 +91,10 @@ class Segmentation(Task):
 
 
 def predict_labels(model: nn.Module, data: dict) -> list:
-    """mmseg's ``model.test_step(data)`` but for ``seg_logits``, which are never held for a whole large image.
+    """mmseg's ``model.test_step(data)`` without ``seg_logits``, which are never held for a whole large image.
 
-    ``model`` is an ``EncoderDecoder`` of two classes or more. Labels (1, H, W) of int64, as large as the images were,
-    are mmseg's pixel for pixel, ties included. With ``mode='slide'``, mmseg holds all scores at the input's size.
+    ``model`` is an ``EncoderDecoder`` of two classes or more. Labels (1, H, W) of int64, in the images' original size,
+    equal mmseg's pixel by pixel, including ties. With ``mode='slide'``, mmseg holds all scores at the input's size.
     """
     data = model.data_preprocessor(data)
     samples = data['data_samples']
@@ -109,7 +109,7 @@ def predict_labels(model: nn.Module, data: dict) -> list:
 def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
     """``F.interpolate(scores, size, mode='bilinear').argmax(0)`` of scores (C, h, w), one class at a time.
 
-    Of equal scores the first class's wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
+    Of equal scores, the first class wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
     """
     best, labels = scores.new_full(size, -torch.inf), torch.zeros(size, dtype=torch.long, device=scores.device)
     for index in range(scores.size(0)):
@@ -143,19 +143,19 @@ OTHERS = dict(  # what the tools do not draw, by the class of a model or head
 
 
 def build_task(cfg: Config, checkpoint: str, device: Optional[str] = None, score_thr: float = 0.0) -> Task:
-    """The :class:`Task` of a config; mmengine reads checkpoints safely from now on, also published and .safetensors.
+    """Builds the :class:`Task` of a config. From then on, mmengine reads checkpoints, also published ones, safely.
 
-    ``device`` is the best there is by default. Detections with scores below ``score_thr`` are not drawn. UsageError if
-    something is missing, cannot be built, or weights are not the model's.
+    ``device`` defaults to the best available. Detections with scores below ``score_thr`` are not drawn. UsageError if
+    something is missing or cannot be built, or if the weights do not fit the model.
     """
     use_safe_loading()
     try:
         torch.zeros(1, device=device or 'cpu').item()
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f'--device {device} cannot be used here: {str(error).splitlines()[0]}') from error
-    init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep that of an earlier prediction
+    init_default_scope(cfg.default_scope)  # mmpretrain's inferencer would keep an earlier one
     with explained(str(cfg.filename or 'The config')):
-        for step in dicts(cfg.get('test_dataloader')):  # inferencers look for the names of these, and not for classes
+        for step in dicts(cfg.get('test_dataloader')):  # inferencers look for these names, not for classes
             if (name := type_name(step)) in ('LoadImageFromFile', 'LoadAnnotations', 'LoadDepthAnnotation'):
                 step['type'] = name
         if cfg.get('test_dataloader'):  # inferencers need the pipeline of a data set, not what repeats or combines it

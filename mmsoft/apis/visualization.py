@@ -1,4 +1,4 @@
-"""What a network sees: a sheet of features and bottleneck kernels for each image, and the share of attention."""
+"""Draws features and bottleneck kernels of a network, a sheet per image, and saves the share of attention."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from mmsoft.utils.files import atomic_write
 from .prediction import find_inputs, prepare, result_names
 from .tasks import build_task
 
-PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as parts of height and width
+PLACES = ((0.3, 0.3), (0.3, 0.7), (0.7, 0.3), (0.7, 0.7))  # of bottleneck tokens, as fractions of height and width
 RIM = withStroke(linewidth=3, foreground='black')  # so that crosses are seen on light images, too
 
 
@@ -34,11 +34,11 @@ def visualize(
     device: Optional[str] = None,
     cfg_options: Options = None,
 ) -> list[Path]:
-    """Writes a sheet ``OUT_DIR/vis/….png`` for each image, of what the network sees in the stages of its backbone.
+    """Writes a sheet ``OUT_DIR/vis/….png`` for each image: features and bottleneck kernels of the backbone's stages.
 
     ``OUT_DIR/attention_share.json`` has the share of attention in each block, a mean over the images; see
-    :class:`mmsoft.attention.measure.Contribution`. ``stages``, or blocks of a backbone of one stride, are counted from
-    0; by default all stages, or four blocks evenly spread. Else as :func:`~mmsoft.apis.predict`.
+    :class:`mmsoft.attention.measure.Contribution`. ``stages``, or blocks of a backbone of one stride, count from 0; by
+    default all stages, or four blocks evenly spread. For the rest see :func:`~mmsoft.apis.predict`.
     """
     cfg, out = load_config(config, cfg_options), Path(out_dir, 'vis')
     names = find_inputs(cfg, source, out_dir)
@@ -67,7 +67,7 @@ def visualize(
 
 @torch.no_grad()
 def draw(model: nn.Module, data: dict) -> Figure:
-    """A sheet of one image, prepared and collated: maps that the backbone returns, and stages' bottleneck kernels."""
+    """Sheet of one image, prepared and collated: the maps of the backbone, and the bottleneck kernels of its stages."""
     backbone = model.backbone
     pixels = data['inputs'][0].permute(1, 2, 0).cpu().numpy()[..., ::-1]
     images = model.data_preprocessor(data, False)['inputs']
