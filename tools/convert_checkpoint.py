@@ -1,4 +1,4 @@
-"""Rewrites a published checkpoint of SOFT or SimA under our names; .safetensors in or out."""
+"""Converts a published checkpoint of SOFT or SimA to our names; reads and writes .safetensors, too."""
 
 import argparse
 import sys
@@ -10,10 +10,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add('source', metavar='SRC', help='checkpoint to read: a published one, one of ours or of mmengine')
-    add('target', metavar='DST', help='file to write; .safetensors chooses that format')
+    add('target', metavar='DST', help='file to write; the suffix .safetensors chooses that format')
     add('--force', action='store_true', help='replace DST if it exists')
     options = vars(parser.parse_args())
-    import mmsoft.apis  # noqa: F401  # takes seconds, so a wrong option is told before; hides a warning of torch
+    import mmsoft.apis  # noqa: F401  # takes seconds, so wrong options are reported first; hides a warning of torch
     from mmsoft.checkpoint import convert_checkpoint
 
     print(convert_checkpoint(**options))

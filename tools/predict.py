@@ -11,12 +11,12 @@ def main() -> bool:
     add = parser.add_argument
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for the results, new or empty')
-    add('--device', help='cpu, cuda:0, … (default: the best there is)')
+    add('--device', help='cpu, cuda:0, … (default: the best available)')
     add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')
     add('--save-pred', action='store_true', help='also save each prediction as JSON, or as a label map')
     options = vars(parser.parse_args())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no half image is left, as after Ctrl-C
-    from mmsoft.apis import predict  # takes seconds, so a wrong option is told before
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as after Ctrl-C, no half image is left
+    from mmsoft.apis import predict  # takes seconds, so wrong options are reported first
 
     return bool(predict(**options))
 

@@ -9,11 +9,11 @@ def main() -> None:
     demo_data = 'test on the synthetic shapes data set in data/shapes, as trained'
     parser = run_parser(__doc__, demo_data, checkpoint=True)
     add = parser.add_argument
-    maps = 'label maps of semantic segmentation, of 256 classes at most, to a new folder'
+    maps = 'label maps of semantic segmentation, with at most 256 classes, to a new folder'
     maps += ' (numbers are one higher with reduce_zero_label)'
     add('--out', help=f'save predictions: to a .pkl file, or {maps}')
     add('--show', action='store_true', help='show predictions in a window')
-    where = 'for detection a relative one lies in WORK_DIR/TIMESTAMP'
+    where = 'for detection, a relative path is in WORK_DIR/TIMESTAMP'
     add('--show-dir', help=f'save images of predictions to this new folder; {where}')
     add('--wait-time', type=float, default=2, help='seconds for which the window shows an image')
     add(
@@ -27,10 +27,10 @@ def main() -> None:
         type=int,
         nargs='*',
         metavar='STAGE',
-        help='set the attention of these stages to zero, counted from 0, or of all: shows what attention is worth',
+        help='set the attention of these stages (from 0), or of all, to zero, to see what attention contributes',
     )
     options = parse_run(parser)
-    from mmsoft.apis import test  # takes seconds, so a wrong option is told before
+    from mmsoft.apis import test  # takes seconds, so wrong options are reported first
 
     test(**options)
 

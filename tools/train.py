@@ -27,7 +27,7 @@ def main() -> None:
     )
     add('--from-scratch', action='store_true', help='start from random instead of pretrained weights')
     options = parse_run(parser)
-    from mmsoft.apis import train  # takes seconds, so a wrong option is told before
+    from mmsoft.apis import train  # takes seconds, so wrong options are reported first
 
     train(**options)
 

@@ -1,4 +1,4 @@
-"""Draws what a network sees: its features, and the kernels of SOFT's bottleneck tokens."""
+"""Draws the features of a network, and the kernels of SOFT's bottleneck tokens."""
 
 import sys
 
@@ -10,7 +10,7 @@ def main() -> bool:
     add = parser.add_argument
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for a sheet of each image, new or empty')
-    add('--device', help='cpu, cuda:0, … (default: the best there is)')
+    add('--device', help='cpu, cuda:0, … (default: the best available)')
     add(
         '--stages',
         type=int,
@@ -19,7 +19,7 @@ def main() -> bool:
         help='stages, or blocks of a backbone of one stride, from 0 (default: all stages, or four blocks)',
     )
     options = vars(parser.parse_args())
-    from mmsoft.apis import visualize  # takes seconds, so a wrong option is told before
+    from mmsoft.apis import visualize  # takes seconds, so wrong options are reported first
 
     return bool(visualize(**options))
 
