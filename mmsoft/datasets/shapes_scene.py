@@ -139,7 +139,7 @@ class Canvas:
         self._owner[:rows] = len(self._placed)
 
     def place(self, label: int, size: float, members: int = 1) -> bool:
-        """Places an object, or a crowd of ``members``, in front of all others; ``size`` is an object's longer side, in pixels.
+        """Places an object, whose longer side has ``size`` pixels, or a crowd of ``members``, in front of all others.
 
         ``label`` indexes ``OUTLINES``. Returns False, and changes nothing, if no place leaves all visible enough.
         """
