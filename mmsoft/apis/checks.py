@@ -116,7 +116,7 @@ def check_classes(dataset: Dataset, model: nn.Module, exact: bool) -> None:
     if sorted(classes) == list(getattr(dataset, 'folder_to_idx', ())) != list(classes):
         raise UsageError(f'{dataset.img_prefix} has folders in the order {sorted(classes)}: set classes to it.')
     named = ', '.join([*classes[:9], '…'] if len(classes) > 9 else classes)
-    in_videos = getattr(dataset, 'cat_ids', ()) if hasattr(dataset, 'get_len_per_video') else ()  # MOT uses 1 of 13
+    in_videos = getattr(dataset, 'cat_ids', ()) if hasattr(dataset, 'get_len_per_video') else ()  # they may use 1 of 13
     if getattr(dataset, 'cat_ids', None) is not None:
         _check_categories(dataset, list(classes), named, len(in_videos or classes))
     wanted = len(in_videos or metainfo.get('thing_classes') or classes)  # heads for panoptic data detect things
