@@ -15,7 +15,7 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from mmsoft import __version__
-from mmsoft.layers.maps import pooling_matrix, resample
+from mmsoft.layers.maps import AdaptivePool
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import Options, explained, load_config, type_name
 from mmsoft.utils.files import atomic_write
@@ -98,19 +98,11 @@ class Scores(nn.Module):
         for module in list(model.modules()):
             for name, child in module.named_children():
                 if type(child) is nn.AdaptiveAvgPool2d and child.output_size not in (1, (1, 1)):
-                    setattr(module, name, Pool(child.output_size))
+                    setattr(module, name, AdaptivePool(child.output_size))
 
     def forward(self, images: Tensor) -> Tensor:
         """Maps normalised images (B, 3, H, W) to logits (B, classes), or (B, classes, H', W') of a segmenter."""
         return self.model(images, mode='tensor')
-
-
-class Pool(nn.AdaptiveAvgPool2d):
-    """Adaptive average pooling by two matrix products, as ONNX has no operator for maps of any size."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * 2
-        return resample(x, *(pooling_matrix(n, new, x) for n, new in zip(x.shape[2:], size)))
 
 
 def to_onnx(graph: nn.Module, example: tuple[Tensor, ...], free: Sequence[int], description: dict[str, Any]) -> bytes:

@@ -9,14 +9,14 @@ import cv2
 import mmcv
 import numpy as np
 import torch
-import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import FUNCTIONS, Registry, init_default_scope
 from mmengine.structures import PixelData
-from torch import Tensor, nn
+from torch import nn
 
 from mmsoft.checkpoint.load import check_model, use_safe_loading
+from mmsoft.layers.maps import best_class
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import datasets, dicts, explained, type_name
 
@@ -104,19 +104,6 @@ def predict_labels(model: nn.Module, data: dict) -> list:
         labels = best_class(scores, sample.ori_shape, model.align_corners)
         sample.set_data(dict(pred_sem_seg=PixelData(data=labels[None])))
     return samples
-
-
-def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
-    """``F.interpolate(scores, size, mode='bilinear').argmax(0)`` of scores (C, h, w), one class at a time.
-
-    Of equal scores, the first class wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
-    """
-    best, labels = scores.new_full(size, -torch.inf), torch.zeros(size, dtype=torch.long, device=scores.device)
-    for index in range(scores.size(0)):
-        score = F.interpolate(scores[None, index : index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
-        labels.masked_fill_(score > best, index)
-        torch.maximum(best, score, out=best)
-    return labels
 
 
 class Classification(Task):

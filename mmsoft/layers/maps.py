@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmsoft.ops.numerics import at_least_float32, is_exporting, is_recording
 
@@ -64,6 +64,14 @@ def pooling_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
     return ((place >= start[:, None]) & (place < end[:, None])).to(dtype) / (end - start)[:, None].to(dtype)
 
 
+class AdaptivePool(nn.AdaptiveAvgPool2d):
+    """Adaptive average pooling by two matrix products, as ONNX has no operator for maps of any size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * 2
+        return resample(x, *(pooling_matrix(n, new or n, x) for n, new in zip(x.shape[2:], size)))
+
+
 def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear') -> Tensor:
     """Resizes a position embedding (1, extra + grid[0] · grid[1], C) to (1, extra + hw[0] · hw[1], C).
 
@@ -78,3 +86,16 @@ def resize_pos_embed(pos_embed: Tensor, grid: HW, hw: HW, mode: str = 'bilinear'
     rows, columns = (F.interpolate(one, size, mode=mode, align_corners=False)[0, 0] for one, size in bases)
     resized = resample_tokens(pos_embed[0, extra:].unflatten(0, grid), rows, columns).unsqueeze(0)
     return torch.cat([pos_embed[:, :extra], resized], dim=1) if extra else resized
+
+
+def best_class(scores: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
+    """``F.interpolate(scores, size, mode='bilinear').argmax(0)`` of scores (C, h, w), one class at a time.
+
+    Of equal scores, the first class wins, as in ``argmax``. Returns labels of shape ``size`` and int64.
+    """
+    best, labels = scores.new_full(size, -torch.inf), torch.zeros(size, dtype=torch.long, device=scores.device)
+    for index in range(scores.size(0)):
+        score = F.interpolate(scores[None, index : index + 1], size, mode='bilinear', align_corners=align_corners)[0, 0]
+        labels.masked_fill_(score > best, index)
+        torch.maximum(best, score, out=best)
+    return labels

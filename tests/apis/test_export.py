@@ -19,6 +19,7 @@ from mmpretrain.datasets import ResizeEdge
 
 from mmsoft.apis import deployment, detection_graph, export, predict
 from mmsoft.apis.tasks import Detection, build_task
+from mmsoft.layers.maps import AdaptivePool
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
 
@@ -336,10 +337,10 @@ def test_a_file_is_replaced_on_request(size, free, tiny_model, tmp_path, monkeyp
     assert (tmp_path / 'model.onnx').read_bytes() == b'new' and made == [free]  # images in a batch are free
 
 
-@pytest.mark.parametrize('size', [2, (2, 3)])
+@pytest.mark.parametrize('size', [2, (2, 3), (None, 3)])
 def test_pooling_is_that_of_pytorch(size):
     x = torch.rand(1, 2, 7, 9)
-    torch.testing.assert_close(deployment.Pool(size)(x), torch.nn.AdaptiveAvgPool2d(size)(x))
+    torch.testing.assert_close(AdaptivePool(size)(x), torch.nn.AdaptiveAvgPool2d(size)(x))
 
 
 def test_a_classifier_is_described(tiny_model):

@@ -8,7 +8,8 @@ from mmengine.registry import MODELS, init_default_scope
 from mmseg.structures import SegDataSample
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmsoft.apis.tasks import best_class, predict_labels
+from mmsoft.apis.tasks import predict_labels
+from mmsoft.layers.maps import best_class
 
 CLASSES = 40
 NANO = dict(embed_dims=[16], num_heads=[1], depths=[1])
