@@ -101,17 +101,17 @@ def publish(
 def kept(file: Path, config: str, options: dict[str, Any], compute: Callable[[], Any]) -> Any:
     """What a JSON file holds; if there is none, what ``compute`` returns is written to it first.
 
-    ``settings.txt`` beside it has a hash of the config with the options, from before ``compute`` on.
+    Before that, a hash of the config with the options is written to ``settings.json`` beside it.
 
     Raises:
-        UsageError: If it has another one: the score, or the checkpoint to go on from, is of another training.
+        UsageError: If another hash is there: the score, or the checkpoint to resume from, is of another training.
     """
-    settings = file.with_name('settings.txt')
+    settings = file.with_name('settings.json')
     now = hashlib.sha1(repr(load_config(config, options).to_dict()).encode()).hexdigest()[:10]
-    if settings.exists() and settings.read_text() != now:
+    if not settings.exists():
+        write(settings, now)
+    elif json.loads(settings.read_text()) != now:
         raise UsageError(f'{file.parent} has a training with other settings; move it away, or delete it.')
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text(now)
     if not file.exists():
         write(file, compute())
     return json.loads(file.read_text())
