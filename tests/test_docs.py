@@ -17,6 +17,7 @@ from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
+from pages import PAGES, READMES, ROOT
 from torch import nn
 
 import mmsoft
@@ -24,12 +25,9 @@ import mmsoft.attention
 from mmsoft.backbones import SOFT, SimACvT, SimADeiT, SimAXCiT
 from mmsoft.registry import HOOKS, MODELS
 
-ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / 'docs/design.md').read_text()
 CLI = runpy.run_path(str(ROOT / 'docs/generate/cli.py'))
 TUTORIALS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
-PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
-READMES = [*sorted(ROOT.glob('projects/*/*.md')), ROOT / 'benchmarks/README.md', ROOT / 'configs/README.md']
 
 
 def called(page):

@@ -1,11 +1,9 @@
 """Pages and code are in plain English."""
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
-READMES = [*sorted(ROOT.glob('projects/*/*.md')), ROOT / 'benchmarks/README.md', ROOT / 'configs/README.md']
+from pages import PAGES, READMES, ROOT
+
 # Words that the pages avoid, and what to write instead; see CONTRIBUTING.md, Style.
 AVOIDED = {
     r'\bpictures?\b': 'image',
