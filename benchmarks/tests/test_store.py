@@ -74,7 +74,7 @@ def test_the_store_merges_and_fills_marked_tables_alone(tmp_path):
 
 
 def test_the_pages_show_the_store(tmp_path):
-    """Whoever changes a record or a table has to publish."""
+    """A changed record or table must be published."""
     records = store.load(ROOT / 'docs')
     for page in (ROOT / 'docs').glob('*.md'):
         shutil.copy(page, tmp_path)

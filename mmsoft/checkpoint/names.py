@@ -1,7 +1,7 @@
 """Names of tensors in published checkpoints, and in mmsoft.
 
-The rules of a family replace parts of published names one after the other. For example, ``'att.mha.W_q': 'attn.query'``
-is one rule from SOFT's ``block1.0.att.mha.W_q.weight`` to ``backbone.stages.0.blocks.0.attn.query.weight``.
+The rules of a family replace parts of published names one after the other. For example, those of SOFT turn
+``block1.0.att.mha.W_q.weight`` into ``stages.0.blocks.0.attn.query.weight``, behind ``backbone.`` in whole models.
 """
 
 import re

@@ -95,7 +95,7 @@ class WholeCheckpointsHook(Hook):
                 hook.backend_args = dict(backend=BACKEND, outdated=[])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Removes logged values, and converts those that ``torch.load(weights_only=True)`` would not read."""
+        """Removes logged values, and converts others that ``torch.load(weights_only=True)`` would not read."""
         hub = checkpoint['message_hub']
         hub.update(log_scalars={}, runtime_info=plain(hub['runtime_info']))
         hub['resumed_keys'] = {key: value for key, value in hub['resumed_keys'].items() if key in hub['runtime_info']}

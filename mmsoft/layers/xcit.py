@@ -25,7 +25,7 @@ def image_extent(x: Tensor) -> Tensor:
 
     Detectors normalise images, pad them with zeros at the right and bottom to the size of the largest, and pass nothing
     else on. Rows and columns of padding are zero in every channel; those of a normalised photograph are not. Maps
-    images (B, C, H, W) to int64 (B, 2): sizes up to the last row and column not all zero, or H and W.
+    images (B, C, H, W) to int64 (B, 2): sizes up to the last row and column not all zero; of zeros alone, H and W.
     """
     inside = x.ne(0).any(dim=1)
     lines = inside.any(dim=2), inside.any(dim=1)  # rows and columns that are not all zero
