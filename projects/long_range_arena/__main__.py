@@ -39,7 +39,8 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> float:
 
     def compute() -> float:
         train(config, str(folder), resume='auto', cfg_options=options)
-        (best,) = folder.glob('best_*.pth')
+        # Stopped between the new best checkpoint and the removal of the old one, a training leaves both.
+        best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
         return round(test(config, str(best), str(folder), cfg_options=options)['accuracy/top1'], 2)
 
     return kept(folder / 'score.json', config, options, compute)
