@@ -20,8 +20,8 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
-    # Warnings of a visualizer without a folder of its own, and of boxes that reach the border of their image.
-    warnings.filterwarnings('ignore', module=r'mmengine\.visualization')
+    warnings.filterwarnings('ignore', module=r'mmengine\.visualization')  # of a missing folder, and boxes at borders
+    getattr(sys.stdout, 'reconfigure', dict)(errors='backslashreplace')  # a locale may lack some characters
     try:
         code = run()
     except (KeyboardInterrupt, SyntaxError) as error:  # from Ctrl-C while mmengine writes a config

@@ -1,6 +1,7 @@
 """tools/train.py and tools/test.py, as one runs them, on scenes of 64 pixels."""
 
 import errno
+import io
 import json
 import os
 import pickle
@@ -321,6 +322,14 @@ class TestComplaints:
             cli.command_line(lambda: fail(SyntaxError('of the program')), 'stopped')
         with pytest.raises(ZeroDivisionError):
             cli.command_line(lambda: 1 / 0, 'stopped')
+
+    def test_characters_that_the_locale_lacks_are_printed(self, monkeypatch):
+        printed = io.TextIOWrapper(io.BytesIO(), encoding='ascii')
+        monkeypatch.setattr(sys, 'stdout', printed)
+        assert cli.command_line(lambda: print('7×7', flush=True), 'stopped') == 0
+        assert printed.buffer.getvalue() == rb'7\xd77' + os.linesep.encode()
+        monkeypatch.setattr(sys, 'stdout', object())  # as in a notebook, it may have an encoding of its own
+        assert cli.command_line(lambda: None, 'stopped') == 0
 
     def test_files_that_cannot_be_written_are_one_sentence(self, tmp_path, capsys):
         (tmp_path / 'run').touch()
