@@ -37,10 +37,11 @@ def load_config(path: str, options: Options = None) -> Config:
     except Exception as error:  # whatever is wrong in a file that is executed
         reason = f'{type(error).__name__}: {error}'
         raise UsageError(f'{path} cannot be read as a config ({reason}); --traceback shows where.') from error
-    scope = cfg.get('default_scope') or getattr(kind, '__module__', str(kind)).partition('.')[0]  # if kind is a class
-    if scope not in SCOPES:
-        raise UsageError(f'{path} has default_scope={cfg.get("default_scope")!r}; set one of {", ".join(SCOPES)}.')
-    cfg.default_scope = scope
+    given = cfg.get('default_scope')
+    cfg.default_scope = given or getattr(kind, '__module__', str(kind)).partition('.')[0]  # if kind is a class
+    if cfg.default_scope not in SCOPES:
+        others = 'or use the tools of the library, such as mim train and mim test'
+        raise UsageError(f'{path} has default_scope={given!r}; set one of {", ".join(SCOPES)}, {others}.')
     return cfg
 
 
@@ -75,9 +76,8 @@ def dicts(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
         yield node
         node = list(node.values())
-    if isinstance(node, (list, tuple)):
-        for value in node:
-            yield from dicts(value)
+    for value in node if isinstance(node, (list, tuple)) else ():
+        yield from dicts(value)
 
 
 def datasets(cfg: Config, *loaders: str) -> Iterator[dict[str, Any]]:
