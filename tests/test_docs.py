@@ -139,7 +139,7 @@ def test_tutorials_are_on_the_site_and_have_no_outputs(path):
 # The highest learning rate of each config on a page, as the page states it.
 SCHEDULES = dict(
     README=[1e-4],
-    use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3, 5e-4],
+    use_in_your_project=[1e-4, 1e-4, 6e-5, 1e-3, 5e-4, 1e-4],
     training=[1e-4, 6e-5],
     logging=[1e-4] * 3,
     own_data=[6e-5, 1e-4],
@@ -220,7 +220,7 @@ def learning_rates(cfg, folder, iterations=100):
 
 @pytest.mark.parametrize('code, rate', list(configs()))
 def test_configs_train_as_the_page_says(code, rate, tmp_path):
-    for library in ('mmdet', *re.findall(r"^_base_ = '(mmpose)::", code)):
+    for library in ('mmdet', *re.findall(r"^_base_ = '(mmpose|mmyolo)::", code)):
         pytest.importorskip(library)
     cfg = load(code, tmp_path)
     rates = learning_rates(cfg, tmp_path)
