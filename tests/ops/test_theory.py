@@ -1,10 +1,14 @@
 """What the papers' propositions say, held against our operators."""
 
+from collections import Counter
+
 import pytest
 import torch
 from oracles import tokens
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmsoft.attention import SimAAttention, Site
+from mmsoft.backbones import SimADeiT
 from mmsoft.layers.blocks import PreNormBlock
 from mmsoft.ops import gaussian_kernel, gaussian_product, l1_attention, newton_inverse
 from mmsoft.ops.soft import RIDGE, soft_alpha, soft_norm_alpha
@@ -110,3 +114,36 @@ def test_sima_is_equivariant_to_permutations():
         out = block(x, (3, 4))
         assert torch.allclose(block(x[:, order], (3, 4)), out[:, order], atol=1e-12)
         assert not torch.allclose(out[:, order], out, atol=1e-2)
+
+
+class Exponentials(TorchDispatchMode):
+    """Counts the calls of operators that exponentiate; a fused attention kernel counts as the softmax it replaces."""
+
+    NAMES = ('exp', 'exp2', 'expm1', 'softmax', 'safe_softmax', 'gelu', 'silu', 'sigmoid', 'tanh', 'erf', 'elu')
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._overloadpacket.__name__.strip('_')
+        if name in self.NAMES or name.startswith('scaled_dot_product'):
+            self.found['softmax' if name.startswith('scaled') else name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    'options, found',
+    [
+        (dict(act_cfg=dict(type='ReLU')), {}),
+        ({}, dict(gelu=2)),
+        (dict(act_cfg=dict(type='ReLU'), attention=dict(type='SoftmaxAttention')), dict(softmax=2)),
+    ],
+    ids=['SimA with ReLU', 'SimA', 'softmax with ReLU'],
+)
+def test_sima_with_relu_takes_no_exponential(options, found):
+    """SimA, Sec. 4.5; the other two show that exponentials would be seen."""
+    model = SimADeiT(dict(embed_dims=32, num_heads=2, depth=2), (1,), with_cls_token=True, **options).eval()
+    with torch.no_grad(), Exponentials() as counted:
+        model(torch.rand(1, 3, 64, 64))
+    assert counted.found == found
