@@ -50,7 +50,7 @@ class Parameters(NamedTuple):
 
 
 def ensure_shapes(root: Union[str, Path] = DEFAULT_ROOT, **parameters: int) -> Path:
-    """Writes the data set to a folder unless it is there, which takes some twenty seconds; returns the folder.
+    """Writes the data set to a folder unless it is there, which takes up to a minute; returns the folder.
 
     A folder of another version is replaced once the new one is complete. Of several processes, one writes and others
     wait. ``parameters`` are of :class:`Parameters`; others stay as written. UsageError if the folder has other data.
