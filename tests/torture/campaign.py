@@ -61,16 +61,19 @@ def written(text):
 
 
 def write(records, page):
-    """Replaces the table between the page's two marks; rows of more rounds stay, unless one recorded here has failed."""
-    text = page.read_text()
-    old, new = written(text[text.index(START) : text.index(END)]), summed(read(records))
+    """Replaces the table between the page's two marks; rows of more rounds stay, unless the campaign has fewer by now, or
+    one recorded here has failed.
+    """
+    text, done = page.read_text(), read(records)
+    old, new = written(text[text.index(START) : text.index(END)]), summed(done)
+    rounds = {one['says']: one['of'] for one in done if 'of' in one}
     lines = [START, '', *TITLE]
     for heading in HEADINGS.values():
         found = {**old.get(heading, {})}
         found.update(
             (says, row)
             for says, row in new.get(heading, {}).items()
-            if row[0] >= found.get(says, row)[0] or row[1] < row[0]
+            if row[0] >= min(found.get(says, row)[0], rounds.get(says, row[0] + 1)) or row[1] < row[0]
         )
         lines += [f'| **{heading}** | | | | |'] * bool(found)
         lines += [f'| {says} | {" | ".join(map(str, row))} |' for says, row in found.items()]

@@ -62,10 +62,15 @@ def pytest_configure(config):
     config.addinivalue_line('markers', 'rounds(short, full): how often make test-all and make torture run it')
 
 
+def rounds_of(item):
+    """How many rounds make test-all and make torture have of a part."""
+    marker = item.get_closest_marker('rounds')
+    return marker.args if marker else (1, 1)
+
+
 def pytest_generate_tests(metafunc):
     if 'trial' in metafunc.fixturenames:
-        marker = metafunc.definition.get_closest_marker('rounds')
-        short, full = marker.args if marker else (1, 1)
+        short, full = rounds_of(metafunc.definition)
         chosen = option(metafunc.config, 'rounds')
         count = chosen if chosen is not None else full if option(metafunc.config, 'full') else short
         metafunc.parametrize('trial', range(count), indirect=True, ids=lambda number: f'round{number}')
@@ -113,6 +118,7 @@ def pytest_runtest_makereport(item, call):
         part=part,
         round=number,
         seed=seed,
+        of=rounds_of(item)[1],
         day=time.strftime('%Y-%m-%d', time.gmtime()),
         outcome=report.outcome,
         seconds=round(report.duration, 1),
