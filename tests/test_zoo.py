@@ -1,12 +1,16 @@
 """The published classifiers against the figures of the metafiles, and the command."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
 
 from benchmarks import zoo
+from benchmarks.flops import count_flops
 from benchmarks.zoo import Size, load_sizes, main, measure, page_texts, publish, published_models, score_rows
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import load_config
@@ -20,8 +24,9 @@ COUNTED = [
     for name, model in PUBLISHED.items()
     if 'FLOPs' in model and name.endswith('_in1k') and (name.startswith('sima') or '_plain' in name)
 ]
+PAGE = (ROOT / 'docs/flops.md').read_text()
 # By size, of the page's table of SOFT at 224².
-TABLE = (ROOT / 'docs/flops.md').read_text().split('## The backbones at 224×224')[1].splitlines()
+TABLE = PAGE.split('## The backbones at 224×224')[1].splitlines()
 CELLS = {cells[0]: cells[1:] for cells in (line.strip('| ').split(' | ') for line in TABLE[:9] if '|' in line)}
 WITH_INVERSE = dict(zip(CELLS['GFLOPs'], CELLS['with it']))
 
@@ -95,6 +100,40 @@ ALIKE = (
     *('bottleneck_36', 'bottleneck_49', 'bottleneck_64', 'biased', 'gaussian_softmax'),
     *('no_norm', 'single_head', 'cosformer_in1k'),
 )
+
+
+# The page's check of heads and necks: the paper's ResNet-50 rows.
+RESNETS = {
+    'ATSS': 'mmdet::atss/atss_r50_fpn_1x_coco.py',
+    'Cascade Mask R-CNN': 'mmdet::cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco.py',
+    'GFL': 'mmdet::gfl/gfl_r50_fpn_1x_coco.py',
+    'Sparse R-CNN': 'mmdet::sparse_rcnn/sparse-rcnn_r50_fpn_300-proposals_crop-ms-480-800-3x_coco.py',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('detector', RESNETS)
+def test_resnet_50_has_the_flops_of_the_page(detector, tmp_path):
+    head, _, counted, published = (
+        line.strip('| ').split(' | ') for line in PAGE[PAGE.index('| GFLOPs | ATSS') :].splitlines()[:4]
+    )
+    (tmp_path / 'base.py').write_text(f"_base_ = '{RESNETS[detector]}'\n")
+    flops = measure(load_config(str(tmp_path / 'base.py'))).flops / 1e9
+    assert f'{flops:.1f}' == counted[head.index(detector)]
+    assert flops == pytest.approx(
+        float(published[head.index(detector)]), abs=3.5
+    )  # with Sparse R-CNN's 3.2 of products
+
+
+@pytest.mark.slow
+def test_pvt_has_the_flops_of_the_page():
+    pytest.importorskip('mmdet.models')
+    init_default_scope('mmdet')
+    depths = [2, 2, 2, 2], [3, 4, 6, 3], [3, 4, 18, 3], [3, 8, 27, 3]  # tiny to large
+    models = [MODELS.build(dict(type='PyramidVisionTransformer', num_layers=each)) for each in depths]
+    flops = [sum(count_flops(model, torch.randn(1, 3, 224, 224)).values()) / 1e9 for model in models]
+    said = re.search(r"mmdet's PVT,\ncounted here with these products, has (.*) G\.", PAGE)[1]
+    assert [f'{each:.2f}' for each in flops] == said.replace(' and ', ', ').split(', ')
 
 
 @pytest.mark.parametrize(
