@@ -190,8 +190,7 @@ def _register(name: str, backbone: Backbone, **options) -> None:
     globals()[name] = register_model(create)
 
 
-#: Name, backbone and options of each family, and its first convolution.
-_FAMILIES = (
+_FAMILIES = (  # name, backbone and options of each family, and its first convolution
     ('soft', SOFT, dict(attention_norm=False), 'backbone.stages.0.embed.0.conv'),
     ('soft_norm', SOFT, dict(attention_norm=True), 'backbone.stages.0.embed.0.conv'),
     ('sima_xcit', SimAXCiT, {}, 'backbone.patch_embed.convs.0.conv'),

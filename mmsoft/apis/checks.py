@@ -132,9 +132,12 @@ def _check_categories(dataset: Dataset, classes: list[str], named: str, count: i
     file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
     is_complete = len(ids) == count
     is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
-    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own file takes long to read
+    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own file
         return
-    names = {one['id']: one['name'] for one in json.loads(file.read_text())['categories']}
+    text, key = file.read_text(), '"categories"'  # of a large file, to parse the rest takes long
+    is_alone, start = text.count(key) == 1, text.find('[', text.find(key))
+    listed = json.JSONDecoder().raw_decode(text, start)[0] if is_alone else json.loads(text)['categories']
+    names = {one['id']: one['name'] for one in listed}
     found = [names[number] for number in ids]  # in the order of their labels
     if not is_complete or (found != classes and set(found) == set(classes)):
         own = f'metainfo.classes has {named}: set it to names in the file, in this order'

@@ -47,8 +47,7 @@ def _polar(radii: Sequence[float]) -> np.ndarray:
 _T = np.linspace(0, 2 * np.pi, 48, endpoint=False)
 _HEART_Y = 5 * np.cos(2 * _T) + 2 * np.cos(3 * _T) + np.cos(4 * _T) - 13 * np.cos(_T)
 _CROSS = [(-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1), (-1, -1)]
-# Outlines without holes, in any unit; they are scaled when they are drawn.
-OUTLINES: dict[str, np.ndarray] = dict(
+OUTLINES: dict[str, np.ndarray] = dict(  # without holes, in any unit; they are scaled when they are drawn
     circle=_polar([1] * 48),
     square=np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
     triangle=_polar([1] * 3),
@@ -107,8 +106,7 @@ def _crescent() -> np.ndarray:
     return np.concatenate([np.stack([x, y], 1), np.stack([end + 0.45 * (x - end), y], 1)[::-1]])
 
 
-# Colour of the sky, outline of the sun or moon in it, and its colour; colours are BGR.
-SKIES = dict(
+SKIES = dict(  # colour of the sky, outline of the sun or moon in it, and its colour; colours are BGR
     day=((235, 190, 120), _polar([1, 0.6] * 10), (40, 210, 255)), night=((70, 35, 25), _crescent(), (235, 245, 250))
 )
 SKY_HEIGHT = 0.16  # of a scene

@@ -6,12 +6,12 @@ import pytest
 import torch
 import toy
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from wrong_input import head, sentence
 
 from mmsoft.apis import launch
-from mmsoft.apis.checks import check_classes, check_evaluators
+from mmsoft.apis.checks import check_classes, check_evaluators, check_mixing
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,18 @@ def test_scores_of_more_classes_than_there_are():
     check_evaluators(Config(dict(cfg, val_evaluator=[dict(type='Accuracy')])), 'val')
     check_evaluators(Config(dict(cfg, val_evaluator=dict(type='RetrievalRecall', topk=5))), 'val')  # of images
     check_evaluators(Config(dict(cfg, model=dict(head=[dict(num_classes=3)]))), 'val')
+
+
+@pytest.mark.parametrize('train_cfg', [None, dict(augments=dict(type='Mixup', alpha=0.8))], ids=['alone', 'mixed'])
+def test_classifiers_that_mix_images_count_classes_twice(train_cfg):
+    parts = dict(backbone=dict(type='LeNet5'))
+    parts.update(
+        type='ImageClassifier', _scope_='mmpretrain', head=dict(type='LinearClsHead', num_classes=2, in_channels=4)
+    )
+    for count in (2, None, 1000):
+        model = MODELS.build(dict(parts, train_cfg=train_cfg, data_preprocessor=dict(num_classes=count)))
+        if count != 1000 or train_cfg is None:
+            check_mixing(model)
+        else:
+            says = 'num_classes is 2 in model.head, 1000 in data_preprocessor: set both.'
+            assert sentence(check_mixing, model) == says
