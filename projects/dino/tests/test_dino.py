@@ -1,7 +1,6 @@
 """DINO's parts are compared with formulas written out, with torch and with loops; small trainings resume to the bit."""
 
 import gzip
-import math
 from collections import Counter
 from copy import deepcopy
 from pathlib import Path
@@ -12,19 +11,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
-from mmengine.dataset import DefaultSampler
-from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULERS, TRANSFORMS, init_default_scope
-from mmpretrain.structures import DataSample
-from torch.utils.data import DataLoader
+from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULERS, TRANSFORMS
 
 from mmsoft import apis
 from mmsoft.utils import UsageError
 from mmsoft.utils.config import dicts
-from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection, evaluation
+from projects.dino import ClipEachOptimWrapper, Digits, DINOHook, DINOLoss, Probe, Projection
 from projects.dino import __main__ as tool
 from projects.dino.__main__ import table
 from projects.dino.digits import make_data
-from projects.dino.evaluation import KNNTestLoop, knn_votes
 from projects.dino.training import cosine
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
@@ -34,12 +29,6 @@ BACKBONES = dict(
     sima=dict(type='mmsoft.SimAXCiT', arch=TINY, out_indices=(1,), out_type='cls_token', drop_path_rate=0.5),
     xcit=dict(type='mmpretrain.XCiT', img_size=16, tokens_norm=True, drop_path_rate=0.5, **TINY),
 )
-
-
-@pytest.fixture(autouse=True)
-def scope():
-    init_default_scope('mmpretrain')
-    torch.manual_seed(0)
 
 
 def dino(name='sima', **options):
@@ -245,52 +234,6 @@ def test_views_are_the_papers():
     assert [tuple(view.shape) for view in data['inputs']] == [(3, 224, 224)] * 2 + [(3, 96, 96)] * 8
     crops = [one for one in dicts(config.train_dataloader.dataset.pipeline) if one.get('type') == 'RandomResizedCrop']
     assert {(crop['scale'], crop['crop_ratio_range']) for crop in crops} == {(224, (0.4, 1.0)), (96, (0.05, 0.4))}
-
-
-def test_neighbours_vote_as_in_a_loop():
-    queries, bank, labels = torch.randn(6, 5), torch.randn(30, 5), torch.arange(30) % 4
-    votes = knn_votes(queries, bank, labels, 4, 7)
-    for query, found in zip(queries.double(), votes):
-        near = sorted(
-            ((float(F.cosine_similarity(query, one, dim=0)), int(label)) for one, label in zip(bank.double(), labels)),
-            reverse=True,
-        )
-        expected = [sum(math.exp(cosine / 0.07) for cosine, label in near[:7] if label == each) for each in range(4)]
-        assert found.tolist() == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_first_vote_and_the_first_five_are_scored(monkeypatch):
-    run = SimpleNamespace(model=torch.nn.Identity(), build_dataloader=str, call_hook=lambda *args, **options: None)
-    angles = torch.arange(7) / 5  # of one image of each class
-    classes = torch.tensor([0, 1, 6])  # of queries beside the first: the nearest, the second and the last
-    found = dict(bank=(torch.stack([angles.cos(), angles.sin()], 1), torch.arange(7)))
-    found['queries'] = torch.tensor([[1.0, 0.0]] * 3), classes
-    loop = KNNTestLoop(run, 'queries', 'bank', neighbours=[7])
-    monkeypatch.setattr(loop, '_features', found.get)
-    assert loop.run() == pytest.approx({'knn/top1_7': 100 / 3, 'knn/top5_7': 200 / 3})
-
-
-def test_features_are_those_of_all_processes(monkeypatch):
-    """Of two processes and five images, of which the sampler gives each three."""
-    images = [(torch.full((1,), float(place)), torch.tensor(place)) for place in range(5)]
-    model = torch.nn.Module()
-    model.forward = lambda inputs, mode: inputs
-    model.data_preprocessor = lambda batch: dict(
-        inputs=torch.stack([image for image, _ in batch]), data_samples=[DataSample().set_gt_label(y) for _, y in batch]
-    )
-    parts, loops = [], []
-    for rank in range(2):
-        monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda rank=rank: (rank, 2))
-        loader = DataLoader(images, 2, sampler=DefaultSampler(images, shuffle=False), collate_fn=list)
-        run = SimpleNamespace(model=torch.nn.DataParallel(model), build_dataloader=lambda one: one)
-        loops.append(KNNTestLoop(run, loader, loader))
-        monkeypatch.setattr(evaluation, 'all_gather', lambda x: parts.append(x) or [x])
-        loops[rank]._features(loader)
-    for loop in loops:
-        gathered = iter([parts[::2], parts[1::2]])
-        monkeypatch.setattr(evaluation, 'all_gather', lambda _, gathered=gathered: next(gathered))
-        features, classes = loop._features(loop.bank)
-        assert features.flatten().tolist() == classes.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize('name', BACKBONES)
