@@ -197,9 +197,9 @@ def answers(version: str) -> str:
         (answers('3.11'), dict(PYTHON='python3', STACK='oldest'), 'PYTHON=python3 is Python 3.11, but'),
         (answers('3.8'), dict(PYTHON='python3'), 'PYTHON=python3 is Python 3.8, but'),
         (None, dict(PYTHON='python3.10'), 'PYTHON=python3.10 does not run'),
-        (f'exec {sys.executable} "$@"', {}, 'no C++ compiler was found'),
-        (f'exec {sys.executable} "$@"', dict(CXX='absent-c++'), 'no C++ compiler was found'),
-        (f'exec {sys.executable} "$@"', dict(CXX='rm'), 'rm does not compile C++17'),
+        (f'exec "{sys.executable}" "$@"', {}, 'no C++ compiler was found'),
+        (f'exec "{sys.executable}" "$@"', dict(CXX='absent-c++'), 'no C++ compiler was found'),
+        (f'exec "{sys.executable}" "$@"', dict(CXX='rm'), 'rm does not compile C++17'),
     ],
     ids=[
         'no Python',

@@ -14,6 +14,7 @@ import torch
 from mmdet.models import FCNMaskHead, RetinaHead, RPNHead, StandardRoIHead
 from mmdet.structures import DetDataSample
 from mmengine.config import ConfigDict
+from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from mmpretrain.datasets import ResizeEdge
 
@@ -147,6 +148,7 @@ def test_the_example_without_pytorch_detects_what_predict_does(exported, tmp_pat
 )
 @torch.no_grad()
 def test_settings_of_a_head_are_those_of_mmdet(kind, options, changes):
+    init_default_scope('mmdet')
     options = dict(num_classes=1 if kind is RPNHead else 3, in_channels=8, feat_channels=8, **options)
     cfg = dict(nms_pre=100, score_thr=0.2, nms=dict(type='nms', iou_threshold=0.5), max_per_img=30)
     head = kind(**options, test_cfg=ConfigDict(dict(cfg, **changes))).eval()
