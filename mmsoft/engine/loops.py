@@ -115,9 +115,8 @@ class Runner(MMRunner):
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
         """See mmengine's runner."""
-        logger = super().build_logger(*args, **kwargs)
-        console = logger.handlers[0]  # tables of scores come from other modules
-        console.addFilter(lambda record: record.module != 'runner' or '\n' not in record.getMessage())
+        logger = super().build_logger(*args, **kwargs)  # first to the console; other modules log tables of scores
+        logger.handlers[0].addFilter(lambda record: record.module != 'runner' or '\n' not in record.getMessage())
         logger.info(f'Environment, config and order of hooks are in {logger.log_file}.')
         return logger
 

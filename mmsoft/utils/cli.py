@@ -15,8 +15,8 @@ from .files import DISK
 def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.') -> int:
     """Runs a tool. A user's error prints one message, or its trace with ``--traceback``; a programming error its trace.
 
-    Returns the exit code: the number that ``run`` returns, or 0; 2 after a :class:`UsageError` or if files cannot be
-    written or read; 130 after Ctrl-C, when ``when_interrupted`` is printed.
+    Returns the exit code: the number that ``run`` returns, or 0; 2 after a :class:`UsageError`, if files cannot be
+    written or read or a package is missing; 130 after Ctrl-C, when ``when_interrupted`` is printed.
     """
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
@@ -29,12 +29,13 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
             raise
         print(f'\n{when_interrupted}', file=sys.stderr)
         return 130
-    except (UsageError, OSError) as error:
+    except (UsageError, OSError, ModuleNotFoundError) as error:
         if with_trace or (isinstance(error, OSError) and error.errno not in DISK):
             raise
         if isinstance(error, OSError):
             error = UsageError(f'{error.filename or "A file"} cannot be written or read ({error.strerror}).')
-        print(error, file=sys.stderr)
+        remedy = '; install it (--traceback shows where it is needed).' * isinstance(error, ModuleNotFoundError)
+        print(f'{error}{remedy}', file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0
 

@@ -310,6 +310,8 @@ class TestComplaints:
         assert cli.command_line(lambda: fail(UsageError('Wrong.')), 'stopped') == 2
         assert cli.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
+        assert cli.command_line(lambda: __import__('absent_package'), 'stopped') == 2
+        assert capsys.readouterr().err.startswith("No module named 'absent_package'; install it (--traceback shows")
 
         def fail_to_format():
             try:
