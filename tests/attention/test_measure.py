@@ -61,6 +61,17 @@ def test_share_of_others_is_that_of_attention_beside_the_input_of_the_block():
     assert share == pytest.approx((out.norm() / seen['x'].norm()).item(), rel=1e-4)
 
 
+@pytest.mark.parametrize('network', ['deit'], indirect=True)
+@torch.no_grad()
+def test_share_without_a_layer_scale(network):
+    block, seen = network.blocks[1], {}
+    block.register_forward_hook(lambda module, args, out: seen.update(x=args[0], hw=args[1]))
+    with measured_attention(network) as contributions:
+        network(torch.randn(2, 3, 64, 64))
+    out = block.attn(block.norm1(seen['x']), seen['hw'])
+    assert contributions['blocks.1.attn'].share == pytest.approx((out.norm() / seen['x'].norm()).item(), rel=1e-4)
+
+
 @pytest.mark.parametrize('network', ['deit', 'cvt'], indirect=True)
 @torch.no_grad()
 def test_gain_of_others_is_that_over_the_values(network):
