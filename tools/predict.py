@@ -11,7 +11,7 @@ def main() -> bool:
     add = parser.add_argument
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for the results, new or empty')
-    add('--device', help='cpu or cuda:0 (default: the best available)')
+    add('--device', help='as PyTorch names it, such as cpu or cuda:1 (default: the best available)')
     add('--score-thr', type=float, default=0.3, help='minimum score of a drawn detection (default: 0.3)')
     add('--save-pred', action='store_true', help='also save each prediction as JSON, or as a label map')
     options = vars(parser.parse_args())

@@ -10,7 +10,7 @@ def main() -> bool:
     add = parser.add_argument
     add('source', metavar='IMAGE_OR_FOLDER', help='an image, or a folder of them with its subfolders')
     add('--out-dir', required=True, help='folder for a sheet of each image, new or empty')
-    add('--device', help='cpu or cuda:0 (default: the best available)')
+    add('--device', help='as PyTorch names it, such as cpu or cuda:1 (default: the best available)')
     add(
         '--stages',
         type=int,

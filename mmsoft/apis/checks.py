@@ -132,10 +132,10 @@ def _check_categories(dataset: Dataset, classes: list[str], named: str, count: i
     file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
     is_complete = len(ids) == count
     is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
-    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own file
+    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own
         return
-    text, key = file.read_text(), '"categories"'  # of a large file, to parse the rest takes long
-    is_alone, start = text.count(key) == 1, text.find('[', text.find(key))
+    text, key = file.read_text(), '"categories"'
+    is_alone, start = text.count(key) == 1, text.find('[', text.find(key))  # to parse the rest, too, takes long
     listed = json.JSONDecoder().raw_decode(text, start)[0] if is_alone else json.loads(text)['categories']
     names = {one['id']: one['name'] for one in listed}
     found = [names[number] for number in ids]  # in the order of their labels

@@ -115,7 +115,7 @@ class Runner(MMRunner):
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
         """See mmengine's runner."""
-        logger = super().build_logger(*args, **kwargs)  # first to the console; other modules log tables of scores
+        logger = super().build_logger(*args, **kwargs)  # its first handler is the console's
         logger.handlers[0].addFilter(lambda record: record.module != 'runner' or '\n' not in record.getMessage())
         logger.info(f'Environment, config and order of hooks are in {logger.log_file}.')
         return logger

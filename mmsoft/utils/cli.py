@@ -21,7 +21,8 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
     with_trace = '--traceback' in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != '--traceback']
     warnings.filterwarnings('ignore', module=r'mmengine\.visualization')  # of a missing folder, and boxes at borders
-    getattr(sys.stdout, 'reconfigure', dict)(errors='backslashreplace')  # a locale may lack some characters
+    if getattr(sys.stdout, 'errors', '') == 'strict':  # some characters may not be in the locale
+        sys.stdout.reconfigure(errors='backslashreplace')  # type: ignore[union-attr]
     try:
         code = run()
     except (KeyboardInterrupt, SyntaxError) as error:  # from Ctrl-C while mmengine writes a config
@@ -30,12 +31,12 @@ def command_line(run: Callable[[], Any], when_interrupted: str = 'Interrupted.')
         print(f'\n{when_interrupted}', file=sys.stderr)
         return 130
     except (UsageError, OSError, ModuleNotFoundError) as error:
-        if with_trace or (isinstance(error, OSError) and error.errno not in DISK):
+        missing = str(getattr(error, 'name', ''))  # a module; a part of a package is missing where that is broken
+        if with_trace or '.' in missing or (isinstance(error, OSError) and error.errno not in DISK):
             raise
         if isinstance(error, OSError):
             error = UsageError(f'{error.filename or "A file"} cannot be written or read ({error.strerror}).')
-        remedy = '; install it (--traceback shows where it is needed).' * isinstance(error, ModuleNotFoundError)
-        print(f'{error}{remedy}', file=sys.stderr)
+        print(f'{error} (see docs/installation.md, or --traceback).' if missing else error, file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0
 

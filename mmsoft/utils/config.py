@@ -40,8 +40,7 @@ def load_config(path: str, options: Options = None) -> Config:
     given = cfg.get('default_scope')
     cfg.default_scope = given or getattr(kind, '__module__', str(kind)).partition('.')[0]  # if kind is a class
     if cfg.default_scope not in SCOPES:
-        others = 'or use the tools of the library, such as mim train and mim test'
-        raise UsageError(f'{path} has default_scope={given!r}; set one of {", ".join(SCOPES)}, {others}.')
+        raise UsageError(f'{path} has default_scope={given!r}; set one of {", ".join(SCOPES)}, or use mim for others.')
     return cfg
 
 

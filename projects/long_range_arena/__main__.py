@@ -6,6 +6,7 @@ from typing import Optional
 
 from benchmarks.common import markdown
 from mmsoft.apis import test, train
+from mmsoft.checkpoint import read_checkpoint
 
 from ..runs import command, kept, spread
 
@@ -39,11 +40,16 @@ def run(name: str, seed: int, options: Optional[dict] = None) -> float:
 
     def compute() -> float:
         train(config, str(folder), resume='auto', cfg_options=options)
-        # Stopped between the new best checkpoint and the removal of the old one, a training leaves both.
-        best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
+        # Killed between writing a new best checkpoint and removing the old one, a training leaves both.
+        best = max(folder.glob('best_*.pth'), key=best_score)
         return round(test(config, str(best), str(folder), cfg_options=options)['accuracy/top1'], 2)
 
     return kept(folder / 'score.json', config, options, compute)
+
+
+def best_score(checkpoint: Path) -> float:
+    """The score for which validation chose a checkpoint."""
+    return float(read_checkpoint(str(checkpoint))['message_hub']['runtime_info']['best_score'])
 
 
 def table(scores: dict[str, list[float]]) -> str:

@@ -311,7 +311,9 @@ class TestComplaints:
         assert cli.command_line(lambda: fail(KeyboardInterrupt()), 'stopped') == 130
         assert capsys.readouterr().err == 'Wrong.\n\nstopped\n'
         assert cli.command_line(lambda: __import__('absent_package'), 'stopped') == 2
-        assert capsys.readouterr().err.startswith("No module named 'absent_package'; install it (--traceback shows")
+        assert capsys.readouterr().err.startswith("No module named 'absent_package' (see docs/installation.md")
+        with pytest.raises(ModuleNotFoundError):
+            cli.command_line(lambda: __import__('mmsoft.absent'), 'stopped')
 
         def fail_to_format():
             try:

@@ -61,8 +61,9 @@ def written(text):
 
 
 def write(records, page):
-    """Replaces the table between the page's two marks; rows of more rounds stay, unless the campaign has fewer by now, or
-    one recorded here has failed.
+    """Replaces the table between the page's two marks.
+
+    A row of more rounds stays, unless these are all rounds of the campaign today, or one of them has failed.
     """
     text, done = page.read_text(), read(records)
     old, new = written(text[text.index(START) : text.index(END)]), summed(done)

@@ -1,4 +1,4 @@
-"""Neighbours vote as the authors have it."""
+"""Neighbours vote as the authors have it, on the features of all processes."""
 
 import math
 from types import SimpleNamespace

@@ -1,6 +1,5 @@
 """The generators follow the published rules; padding changes nothing; short lists are learned."""
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -166,11 +165,11 @@ def test_the_checkpoint_of_the_best_validation_of_each_attention_is_tested(tmp_p
     def train(config, folder, resume, cfg_options):
         asked.append((resume, cfg_options['model.attention'], cfg_options['randomness.seed']))
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for file in ('iter_4000.pth', 'best_accuracy_top1_iter_3000.pth'):
-            Path(folder, file).touch()
-        left = Path(folder, 'best_accuracy_top1_iter_900.pth')  # by a training that was killed before it removed it
-        left.touch()
-        os.utime(left, (1, 1))
+        Path(folder, 'iter_4000.pth').touch()
+        # Two are left by a training that was killed before it removed one; the newer is not always the better.
+        for iteration, score in ((3000, 50.0), (900, 40.0), (3500, 45.0)):
+            content = dict(state_dict={}, message_hub=dict(runtime_info=dict(best_score=score)))
+            torch.save(content, Path(folder, f'best_accuracy_top1_iter_{iteration}.pth'))
 
     def test(config, checkpoint, folder, cfg_options):
         assert (cfg_options['model.attention'], cfg_options['randomness.seed']) == asked[-1][1:]
