@@ -60,14 +60,13 @@ def written(text):
     return parts
 
 
-def write(records, page):
-    """Replaces the table between the page's two marks.
+def write(records, page, rounds):
+    """Replaces the table between the page's two marks; ``rounds`` has how many today's campaign has of each part.
 
-    A row of more rounds stays, unless these are all rounds of the campaign today, or one of them has failed.
+    A row of more rounds stays, unless as many as today's campaign has are recorded, or one of them has failed.
     """
-    text, done = page.read_text(), read(records)
-    old, new = written(text[text.index(START) : text.index(END)]), summed(done)
-    rounds = {one['says']: one['of'] for one in done if 'of' in one}
+    text = page.read_text()
+    old, new = written(text[text.index(START) : text.index(END)]), summed(read(records))
     lines = [START, '', *TITLE]
     for heading in HEADINGS.values():
         found = {**old.get(heading, {})}

@@ -22,6 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / 'work_dirs/torture/records.jsonl'
+ROUNDS = {}  # how many today's campaign has of each part, by what the part says
 START = time.time()
 
 
@@ -82,6 +83,13 @@ def part_of(item):
     return f'{item.path.stem}::{name}'
 
 
+def says_of(item):
+    """What a part says of itself in the table."""
+    says = (item.function.__doc__ or part_of(item)).strip().splitlines()[0].rstrip('.')
+    ids = re.search(r'\[(.*)\]$', part_of(item))
+    return f'{says} ({ids[1]})' if ids else says
+
+
 def key_of(item):
     seed = option(item.config, 'torture_seed', 0)
     return part_of(item), item.callspec.params['trial'], seed
@@ -97,6 +105,7 @@ def trial(request):
 
 
 def pytest_collection_modifyitems(config, items):
+    ROUNDS.update({says_of(item): rounds_of(item)[1] for item in items if 'trial' in getattr(item, 'fixturenames', ())})
     if option(config, 'full'):
         done = {
             (one['part'], one['round'], one['seed']) for one in campaign.read(RECORDS) if one['outcome'] == 'passed'
@@ -112,17 +121,14 @@ def pytest_runtest_makereport(item, call):
     if call.when != 'call' or report.skipped or not hasattr(item, 'trial') or not option(item.config, 'full'):
         return
     part, number, seed = key_of(item)
-    says = (item.function.__doc__ or part).strip().splitlines()[0].rstrip('.')
-    ids = re.search(r'\[(.*)\]$', part)
     record = dict(
         part=part,
         round=number,
         seed=seed,
-        of=rounds_of(item)[1],
         day=time.strftime('%Y-%m-%d', time.gmtime()),
         outcome=report.outcome,
         seconds=round(report.duration, 1),
-        says=f'{says} ({ids[1]})' if ids else says,
+        says=says_of(item),
         facts=item.trial.facts,
     )
     if report.failed:
@@ -134,7 +140,7 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_sessionfinish(session):
     if option(session.config, 'publish') and RECORDS.exists():
-        campaign.write(RECORDS, ROOT / 'docs/fault_injection.md')
+        campaign.write(RECORDS, ROOT / 'docs/fault_injection.md', ROUNDS)
 
 
 @pytest.fixture
