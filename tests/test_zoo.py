@@ -25,10 +25,16 @@ COUNTED = [
     if 'FLOPs' in model and name.endswith('_in1k') and (name.startswith('sima') or '_plain' in name)
 ]
 PAGE = (ROOT / 'docs/flops.md').read_text()
-# By size, of the page's table of SOFT at 224².
-TABLE = PAGE.split('## The backbones at 224×224')[1].splitlines()
-CELLS = {cells[0]: cells[1:] for cells in (line.strip('| ').split(' | ') for line in TABLE[:9] if '|' in line)}
-WITH_INVERSE = dict(zip(CELLS['GFLOPs'], CELLS['with it']))
+
+
+def rows(begin):
+    """Cells of the page's table that begins so, by the first cell of their row."""
+    lines = PAGE[PAGE.index(begin) :].split('\n\n')[0].splitlines()
+    return {first: cells for first, *cells in (line.strip('| ').split(' | ') for line in lines)}
+
+
+SIZES_AT_224 = rows('| GFLOPs | tiny |')
+WITH_INVERSE = dict(zip(SIZES_AT_224['GFLOPs'], SIZES_AT_224['with it']))
 
 
 # One of each kind; to trace the many equal blocks of the others takes seconds.
@@ -114,15 +120,13 @@ RESNETS = {
 @pytest.mark.slow
 @pytest.mark.parametrize('detector', RESNETS)
 def test_resnet_50_has_the_flops_of_the_page(detector, tmp_path):
-    head, _, ours, papers = (
-        line.strip('| ').split(' | ') for line in PAGE[PAGE.index('| GFLOPs | ATSS') :].splitlines()[:4]
-    )
+    found = rows('| GFLOPs | ATSS |')
+    column = found['GFLOPs'].index(detector)
     (tmp_path / 'base.py').write_text(f"_base_ = '{RESNETS[detector]}'\n")
     flops = measure(load_config(str(tmp_path / 'base.py'))).flops / 1e9
-    counted, published = (row[head.index(detector)] for row in (ours, papers))
-    assert f'{flops:.1f}' == counted
+    assert f'{flops:.1f}' == found['ResNet-50, counted here'][column]
     products = 3.2 * (detector == 'Sparse R-CNN')  # of two activations, which the paper leaves out
-    assert flops - products == pytest.approx(float(published), abs=0.7)
+    assert flops - products == pytest.approx(float(found['ResNet-50, paper'][column]), abs=0.7)
 
 
 @pytest.mark.slow

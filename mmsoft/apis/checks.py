@@ -132,7 +132,7 @@ def _check_categories(dataset: Dataset, classes: list[str], named: str, count: i
     file, ids = Path(str(getattr(dataset, 'ann_file', ''))), dataset.cat_ids  # the file may be a list
     is_complete = len(ids) == count
     is_known = is_complete and classes == list(getattr(dataset, 'METAINFO', {}).get('classes') or ())
-    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own
+    if not file.is_file() or (is_known and file.stat().st_size >= 1e8):  # COCO's own file takes long to read
         return
     text, key = file.read_text(), '"categories"'
     is_alone, start = text.count(key) == 1, text.find('[', text.find(key))  # to parse the rest, too, takes long

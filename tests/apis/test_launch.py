@@ -89,8 +89,11 @@ def test_an_error_after_ctrl_c_is_no_error_of_a_config():
         ('undefined.py', 'model = dict(type=Nowhere)', 'Nowhere'),
         ('baseless.py', "_base_ = 'mmdet::no/such_config.py'", 'no/such_config.py'),
         ('scopeless.py', 'model = dict()', 'scopeless.py has default_scope'),
-        ('foreign.py', "default_scope = 'mmocr'", "foreign.py has default_scope='mmocr'; set one of mmdet"),
-        ('foreign.py', "default_scope = 'mmocr'", 'mmpretrain, or use mim for others'),
+        (
+            'foreign.py',
+            "default_scope = 'mmocr'",
+            "foreign.py has default_scope='mmocr'; set one of mmdet, mmseg, mmpretrain, or use mim for others",
+        ),
     ],
 )
 def test_configs_that_cannot_be_read(tmp_path, name, content, says):
